@@ -1,0 +1,45 @@
+#pragma once
+// A labelled or unlabelled set of equally sized images, uint8 in memory. Knows no network and no training.
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ebclr::data {
+
+/// Label of an image that has none.
+inline constexpr int64_t kNoLabel = -1;
+
+/// One split of a data set.
+struct ImageSet {
+  std::string name;                       ///< e.g. "cifar10"; for a folder its last path component
+  std::string split;                      ///< "train", "test" or "all"
+  torch::Tensor pixels;                   ///< uint8 [N, C, H, W], C is 1 or 3
+  torch::Tensor labels;                   ///< int64 [N], kNoLabel where unknown
+  torch::Tensor coarse_labels;            ///< int64 [N] for CIFAR-100, else undefined
+  std::vector<std::string> class_names;   ///< one per label
+  std::vector<std::string> files;         ///< relative paths for folders, else empty
+  std::vector<std::string> notes;         ///< what a user should know, e.g. "3 files could not be read: ..."
+
+  int64_t size() const { return pixels.defined() ? pixels.size(0) : 0; }
+  int64_t channels() const { return pixels.size(1); }
+  int64_t height() const { return pixels.size(2); }
+  int64_t width() const { return pixels.size(3); }
+  int64_t classes() const { return static_cast<int64_t>(class_names.size()); }
+  /// True when every image has a label.
+  bool labelled() const;
+};
+
+/// Images of the given indices (int64 [M]) as a set of their own.
+ImageSet select(const ImageSet& set, const torch::Tensor& indices);
+/// At most `limit` images, class-balanced where labels exist, seeded; original order kept. 0 keeps all.
+ImageSet limit(const ImageSet& set, int64_t limit, uint64_t seed);
+/// Indices of a seeded, class-stratified held-out part: {rest, held_out}, each int64, ascending.
+std::pair<torch::Tensor, torch::Tensor> hold_out(const ImageSet& set, double fraction, uint64_t seed);
+
+/// uint8 [..] to float in [-1, 1], the scale that every network of the project sees.
+torch::Tensor to_unit_range(const torch::Tensor& pixels);
+
+}  // namespace ebclr::data
