@@ -1,0 +1,151 @@
+#pragma once
+// The paper's encoder (ResNet with the CIFAR stem) and projection heads. The torch code here is the
+// reference, the fallback and the GPU path; a faster backend may be plugged in behind `forward`.
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ebclr::nn {
+
+enum class Norm { kNone, kBatch };
+enum class Activation { kLeakyRelu, kRelu };
+/// kTorch: libtorch's defaults (the paper's). kResidual: Kaiming for the activation, each block's last
+/// convolution scaled by 0.35, zero biases; it matters without BatchNorm (docs/fidelity.md).
+enum class Init { kTorch, kResidual };
+
+/// Negative slope of the leaky ReLU of the paper.
+inline constexpr double kLeakySlope = 0.2;
+
+struct EncoderOptions {
+  std::string arch = "resnet18";  ///< resnet18, resnet34 or resnet50
+  int64_t width = 64;             ///< channels of the stem; the last stage has 8 times as many
+  int64_t channels = 3;           ///< 1 or 3
+  Norm norm = Norm::kNone;
+  Activation activation = Activation::kLeakyRelu;
+  Init init = Init::kTorch;
+};
+
+/// Negative slope of an activation (0 for ReLU).
+double slope_of(Activation activation);
+/// The activation as a function.
+torch::Tensor activate(const torch::Tensor& x, Activation activation);
+
+/// Faster way to compute what Encoder::forward computes, with the same gradients.
+class EncoderBackend {
+ public:
+  virtual ~EncoderBackend() = default;
+  /// x [N, C, H, W] float -> features [N, D]; joins autograd like any torch function.
+  virtual torch::Tensor forward(const torch::Tensor& x) = 0;
+};
+
+/// A residual block, basic (resnet18/34) or bottleneck (resnet50).
+class Block : public torch::nn::Module {
+ public:
+  Block(bool bottleneck, int64_t in, int64_t planes, int64_t stride, const EncoderOptions& options);
+  torch::Tensor forward(const torch::Tensor& x);
+  /// The convolution whose output joins the shortcut.
+  torch::nn::Conv2d last_conv() { return bottleneck_ ? conv3 : conv2; }
+
+  torch::nn::Conv2d conv1{nullptr}, conv2{nullptr}, conv3{nullptr};
+  torch::nn::BatchNorm2d bn1{nullptr}, bn2{nullptr}, bn3{nullptr};
+  torch::nn::Sequential shortcut{nullptr};
+
+ private:
+  bool bottleneck_;
+  Activation activation_;
+};
+
+/// Images to features. Parameter names are those of the paper's released code.
+class Encoder : public torch::nn::Module {
+ public:
+  /// Weights are drawn from `seed` alone.
+  Encoder(const EncoderOptions& options, uint64_t seed);
+
+  /// x [N, C, H, W] in [-1, 1], H and W from 16 -> features [N, feature_dim()].
+  torch::Tensor forward(const torch::Tensor& x);
+  /// The plain torch path, whatever backend is set.
+  torch::Tensor forward_reference(const torch::Tensor& x);
+  /// First part of the network up to a cut after a non-linearity: 0 after the stem, 1 after the first stage.
+  torch::Tensor forward_head(const torch::Tensor& x, int cut);
+  /// The rest of it: forward_tail(forward_head(x, cut), cut) == forward_reference(x).
+  torch::Tensor forward_tail(const torch::Tensor& h, int cut);
+
+  /// Sets or clears (nullptr) the faster backend.
+  void set_backend(std::shared_ptr<EncoderBackend> backend) { backend_ = std::move(backend); }
+  bool has_backend() const { return backend_ != nullptr; }
+
+  const EncoderOptions& options() const { return options_; }
+  int64_t feature_dim() const { return feature_dim_; }
+  /// Blocks of each of the four stages.
+  const std::vector<std::vector<std::shared_ptr<Block>>>& stages() const { return stages_; }
+
+  torch::nn::Conv2d conv1{nullptr};
+  torch::nn::BatchNorm2d bn1{nullptr};
+
+ private:
+  torch::Tensor stem(const torch::Tensor& x);
+  torch::Tensor run_stages(torch::Tensor h, size_t first, size_t last);
+
+  EncoderOptions options_;
+  int64_t feature_dim_;
+  std::vector<std::vector<std::shared_ptr<Block>>> stages_;
+  std::shared_ptr<EncoderBackend> backend_;
+};
+
+/// An MLP with named layers fc1, fc2, ... as in the released code.
+struct HeadOptions {
+  int64_t in = 512, hidden = 512, out = 128;
+  int layers = 2;                ///< 2 or 3
+  bool hidden_norm = false;      ///< BatchNorm after hidden layers
+  bool output_norm = false;      ///< BatchNorm after the last layer
+  bool output_affine = true;     ///< that BatchNorm has weight and bias
+  Activation activation = Activation::kLeakyRelu;
+};
+
+/// Projection or prediction head.
+class Head : public torch::nn::Module {
+ public:
+  Head(const HeadOptions& options, uint64_t seed);
+  /// x [N, in] -> [N, out]
+  torch::Tensor forward(torch::Tensor x);
+  const HeadOptions& options() const { return options_; }
+
+ private:
+  HeadOptions options_;
+  std::vector<torch::nn::Linear> linears_;
+  std::vector<torch::nn::BatchNorm1d> norms_;  // nullptr holders where a layer has none
+};
+
+/// While alive, no parameter of the modules asks for a gradient: sampling computes input gradients only.
+class FreezeParameters {
+ public:
+  explicit FreezeParameters(std::initializer_list<torch::nn::Module*> modules);
+  ~FreezeParameters();
+  FreezeParameters(const FreezeParameters&) = delete;
+  FreezeParameters& operator=(const FreezeParameters&) = delete;
+
+ private:
+  std::vector<torch::Tensor> frozen_;
+};
+
+/// Parameters and buffers by name, prefix + name; for checkpoints.
+std::vector<std::pair<std::string, torch::Tensor>> state_of(const torch::nn::Module& module,
+                                                            const std::string& prefix);
+
+/// Copies parameters and buffers of `from` into `to` (same structure).
+void copy_state(const torch::nn::Module& from, torch::nn::Module& to);
+
+/// Norm, activation and init by their configuration names; throws Error naming the choices.
+Norm parse_norm(const std::string& name);
+Activation parse_activation(const std::string& name);
+Init parse_init(const std::string& name);
+
+}  // namespace ebclr::nn
