@@ -13,8 +13,7 @@ enum class ExitCode { kOk = 0, kRunFailed = 1, kUsage = 2, kInterrupted = 130 };
 /// The one exception type of the project; what() is a complete line for the user.
 class Error : public std::runtime_error {
  public:
-  Error(ExitCode code, std::string_view component, std::string_view message)
-      : std::runtime_error("[" + std::string(component) + "] " + std::string(message)), code_(code) {}
+  Error(ExitCode code, std::string_view component, std::string_view message);
 
   /// Exit code that `main` returns for it.
   ExitCode code() const { return code_; }
@@ -24,13 +23,9 @@ class Error : public std::runtime_error {
 };
 
 /// The caller gave something wrong: arguments, configuration, input files (exit code 2).
-[[noreturn]] inline void usage_error(std::string_view component, std::string_view message) {
-  throw Error(ExitCode::kUsage, component, message);
-}
+[[noreturn]] void usage_error(std::string_view component, std::string_view message);
 
 /// The input was fine and the work still failed: full disk, divergence, network (exit code 1).
-[[noreturn]] inline void run_error(std::string_view component, std::string_view message) {
-  throw Error(ExitCode::kRunFailed, component, message);
-}
+[[noreturn]] void run_error(std::string_view component, std::string_view message);
 
 }  // namespace ebclr::core
