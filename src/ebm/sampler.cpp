@@ -1,0 +1,115 @@
+#include "ebm/sampler.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include "core/error.h"
+#include "core/rng.h"
+
+namespace ebclr::ebm {
+namespace {
+
+/// v - alpha * clamp(grad) + sigma * noise; sigma has the shape [N, 1, ...].
+torch::Tensor langevin_step(const torch::Tensor& v, const torch::Tensor& grad, const torch::Tensor& sigma,
+                            const SamplerOptions& o, NoiseSource& noise) {
+  const auto drift = o.clamp > 0 ? grad.clamp(-o.clamp, o.clamp) : grad;
+  return (v - drift * o.step_size).add_(noise.draw(v).mul_(sigma));
+}
+
+torch::Tensor broadcast_scale(const torch::Tensor& v, const torch::Tensor& counts, const SamplerOptions& o) {
+  std::vector<int64_t> shape(static_cast<size_t>(v.dim()), 1);
+  shape[0] = v.size(0);
+  return noise_scale(counts, o).to(v.options()).view(shape);
+}
+
+class LangevinSampler : public Sampler {
+ public:
+  explicit LangevinSampler(const SamplerOptions& options) : o_(options) {}
+
+  SampleResult run(Energy& energy, const torch::Tensor& start, const torch::Tensor& counts,
+                   NoiseSource& noise) const override {
+    SampleResult out;
+    auto v = start.detach();
+    const auto sigma = broadcast_scale(v, counts, o_);
+    for (int64_t t = 0; t < o_.steps; ++t) {
+      auto [e, grad] = energy.evaluate(v);
+      out.energies.push_back(e);
+      v = langevin_step(v, grad, sigma, o_, noise);
+    }
+    out.chains = v;
+    return out;
+  }
+  double forward_units() const override { return 2.0 * static_cast<double>(o_.steps); }
+
+ private:
+  SamplerOptions o_;
+};
+
+class YopoSampler : public Sampler {
+ public:
+  explicit YopoSampler(const SamplerOptions& options) : o_(options) {}
+
+  SampleResult run(Energy& energy, const torch::Tensor& start, const torch::Tensor& counts,
+                   NoiseSource& noise) const override {
+    auto* cut = dynamic_cast<CutEnergy*>(&energy);
+    if (!cut) core::usage_error("ebm.yopo", "this energy has no cut layer; use sampler.kind: msgld");
+    SampleResult out;
+    auto v = start.detach();
+    const auto sigma = broadcast_scale(v, counts, o_);
+    for (int64_t m = 0; m < o_.outer; ++m) {
+      auto [e, p] = cut->costate(v);
+      out.energies.push_back(e);
+      for (int64_t n = 0; n < o_.inner; ++n) v = langevin_step(v, cut->pull_back(v, p), sigma, o_, noise);
+    }
+    out.chains = v;
+    return out;
+  }
+  // The inner steps run the first layers only; their cost is small and counted as a tenth of a gradient.
+  double forward_units() const override {
+    return 2.0 * static_cast<double>(o_.outer) + 0.2 * static_cast<double>(o_.outer * o_.inner);
+  }
+
+ private:
+  SamplerOptions o_;
+};
+
+}  // namespace
+
+torch::Tensor CounterNoise::draw(const torch::Tensor& like) {
+  auto out = torch::empty(like.sizes(), torch::kFloat32);
+  float* data = out.data_ptr<float>();
+  at::parallel_for(0, out.numel(), 16384, [&](int64_t begin, int64_t end) {
+    core::fill_normal(key_, counter_ + static_cast<uint64_t>(begin),
+                      {data + begin, static_cast<size_t>(end - begin)});
+  });
+  counter_ += static_cast<uint64_t>(out.numel());
+  return out.to(like.options());
+}
+
+torch::Tensor noise_scale(const torch::Tensor& counts, const SamplerOptions& o) {
+  if (o.kind == SamplerKind::kSgld) return torch::full({counts.size(0)}, o.sigma_min);
+  const auto left = (1 - counts.to(torch::kFloat64) / o.decay).clamp_min(0);
+  return (o.sigma_min + (o.sigma_max - o.sigma_min) * left).to(torch::kFloat32);
+}
+
+std::unique_ptr<Sampler> make_sampler(const SamplerOptions& o) {
+  const auto require = [](bool ok, const std::string& text) {
+    if (!ok) core::usage_error("ebm.sampler", text);
+  };
+  require(o.step_size > 0, fmt::format("sampler.step_size {} must be above 0", o.step_size));
+  require(o.clamp >= 0, fmt::format("sampler.clamp {} must be 0 (off) or above", o.clamp));
+  require(o.decay > 0, fmt::format("sampler.decay {} must be above 0", o.decay));
+  require(o.sigma_min >= 0 && o.sigma_max >= o.sigma_min,
+          fmt::format("sampler.sigma_min {} and sigma_max {} must satisfy 0 <= min <= max", o.sigma_min, o.sigma_max));
+  if (o.kind == SamplerKind::kYopo) {
+    require(o.outer >= 1 && o.inner >= 1, "sampler.outer and sampler.inner must be at least 1");
+    return std::make_unique<YopoSampler>(o);
+  }
+  require(o.steps >= 1, fmt::format("sampler.steps {} must be at least 1", o.steps));
+  require(o.kind != SamplerKind::kSgld || o.sigma_min == o.sigma_max,
+          "sampler.kind sgld has one noise level: set sampler.sigma_min equal to sampler.sigma_max");
+  return std::make_unique<LangevinSampler>(o);
+}
+
+}  // namespace ebclr::ebm

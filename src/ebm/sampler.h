@@ -1,0 +1,88 @@
+#pragma once
+// Langevin samplers. They know an energy and a source of noise, nothing of networks or data.
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ebclr::ebm {
+
+/// Energies [N] and a gradient shaped like what it was taken for.
+struct EnergyGrad {
+  torch::Tensor energy, grad;
+};
+
+/// An unnormalised density exp(-E(v)) over batches v [N, ...].
+class Energy {
+ public:
+  virtual ~Energy() = default;
+  /// E(v) and dE/dv; no other gradient is computed.
+  virtual EnergyGrad evaluate(const torch::Tensor& v) = 0;
+};
+
+/// An energy that factors as E(v) = e(g(v)), so that dE/dh can be reused while v moves (YOPO).
+class CutEnergy : public Energy {
+ public:
+  /// E(v) and the costate p = dE/dh at h = g(v).
+  virtual EnergyGrad costate(const torch::Tensor& v) = 0;
+  /// J_g(v)^T p, shaped like v.
+  virtual torch::Tensor pull_back(const torch::Tensor& v, const torch::Tensor& p) = 0;
+};
+
+/// Standard normal noise, one tensor per call.
+class NoiseSource {
+ public:
+  virtual ~NoiseSource() = default;
+  virtual torch::Tensor draw(const torch::Tensor& like) = 0;
+};
+
+/// Counter-based noise: what comes depends on the key and on how many numbers came before, not on threads.
+class CounterNoise : public NoiseSource {
+ public:
+  explicit CounterNoise(uint64_t key, uint64_t counter = 0) : key_(key), counter_(counter) {}
+  torch::Tensor draw(const torch::Tensor& like) override;
+  uint64_t key() const { return key_; }
+  uint64_t counter() const { return counter_; }
+
+ private:
+  uint64_t key_, counter_;
+};
+
+enum class SamplerKind { kMsgld, kSgld, kYopo };
+
+struct SamplerOptions {
+  SamplerKind kind = SamplerKind::kMsgld;
+  int64_t steps = 10;        ///< T
+  double step_size = 0.05;   ///< alpha
+  double clamp = 1.0;        ///< delta of the proximal form; 0 switches it off
+  double decay = 3;          ///< K: visits after which the noise is at sigma_min
+  double sigma_min = 0.01, sigma_max = 0.05;
+  int64_t outer = 5, inner = 2;  ///< YOPO's M and N
+};
+
+/// Noise scale of chains with these visit counts (int [N]) -> float [N].
+torch::Tensor noise_scale(const torch::Tensor& counts, const SamplerOptions& options);
+
+/// End of the chains and what was seen on the way.
+struct SampleResult {
+  torch::Tensor chains;                  ///< like v
+  std::vector<torch::Tensor> energies;   ///< E at the start of each step, [N] each
+};
+
+/// Moves chains v [N, ...] with visit counts [N] along the density.
+class Sampler {
+ public:
+  virtual ~Sampler() = default;
+  virtual SampleResult run(Energy& energy, const torch::Tensor& v, const torch::Tensor& counts,
+                           NoiseSource& noise) const = 0;
+  /// Cost of one run in encoder forwards over the batch (a full gradient costs two).
+  virtual double forward_units() const = 0;
+};
+
+/// The sampler of that kind; throws Error when the options make no sense.
+std::unique_ptr<Sampler> make_sampler(const SamplerOptions& options);
+
+}  // namespace ebclr::ebm

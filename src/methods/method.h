@@ -1,0 +1,156 @@
+#pragma once
+// What every way of learning has in common. A method builds a loss from two views and keeps whatever lives
+// across steps; it knows no optimizer, no clock and no file.
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "ebm/objective.h"
+#include "ebm/replay_buffer.h"
+#include "ebm/sampler.h"
+#include "nn/encoder.h"
+
+namespace ebclr::methods {
+
+/// Where the new chains come from.
+enum class Proposal { kData, kUniform };
+
+/// Raises the number of SGLD steps when chains cannot reach the energy of data (the 200-epoch runs).
+struct AdaptiveStepsOptions {
+  bool on = false;
+  int64_t window = 200;      ///< steps over which the mean gap is taken
+  double threshold = 1.0;    ///< mean E(samples) - mean E(data) above which T grows
+  int64_t increment = 5;
+  int64_t limit = 40;        ///< T never grows above
+};
+
+struct EbclrOptions {
+  ebm::ObjectiveOptions objective;
+  ebm::SamplerOptions sampler;
+  ebm::BufferOptions buffer;
+  AdaptiveStepsOptions adaptive;
+  Proposal proposal = Proposal::kData;
+  int cut = 0;  ///< YOPO: 0 cuts after the stem, 1 after the first stage
+};
+
+struct SimclrOptions {
+  double temperature = 0.5;  ///< of the cosine
+};
+
+struct MocoOptions {
+  double temperature = 0.2;
+  double momentum = 0.999;
+  int64_t queue = 4096;
+  bool symmetric = false;
+};
+
+struct SimsiamOptions {
+  int64_t predictor_hidden = 512;
+  bool fixed_predictor_lr = true;
+  bool stop_gradient = true;  ///< off only to show the collapse
+};
+
+struct ByolOptions {
+  double momentum = 0.99;      ///< at the start
+  double momentum_end = 1.0;   ///< reached by a cosine over the run
+  int64_t predictor_hidden = 4096;
+};
+
+/// Everything that decides what is built.
+struct MethodOptions {
+  std::string name = "ebclr";  ///< ebclr, simclr, moco, simsiam or byol
+  nn::EncoderOptions encoder;
+  nn::HeadOptions head;  ///< head.in is set from the encoder
+  EbclrOptions ebclr;
+  SimclrOptions simclr;
+  MocoOptions moco;
+  SimsiamOptions simsiam;
+  ByolOptions byol;
+  uint64_t seed = 0;
+};
+
+/// One step's input.
+struct StepInput {
+  torch::Tensor view1, view2;  ///< [N, C, H, W] in [-1, 1] on the method's device
+  int64_t step = 0;            ///< global number of the step, from 0
+  double progress = 0;         ///< part of the run that is done, in [0, 1)
+};
+
+/// One step's outcome: a scalar loss with its graph, and what to log.
+struct StepOutput {
+  torch::Tensor loss;
+  std::vector<std::pair<std::string, double>> metrics;
+  torch::Tensor projections;  ///< detached outputs f(v1) [N, D], for the collapse watch
+};
+
+/// Parameters that share a learning rate.
+struct ParameterGroup {
+  std::vector<torch::Tensor> parameters;
+  bool fixed_lr = false;  ///< the schedule does not touch it
+};
+
+class Method {
+ public:
+  virtual ~Method() = default;
+
+  /// The loss of one step; the caller runs backward and the optimizer.
+  virtual StepOutput step(const StepInput& input) = 0;
+  /// After the optimizer moved the weights: targets, queues, chains.
+  virtual void after_update(const StepInput& input) {}
+
+  /// What the optimizer moves.
+  virtual std::vector<ParameterGroup> parameter_groups();
+  /// Every tensor that a checkpoint must hold, by name; the replay buffer is separate.
+  virtual std::vector<std::pair<std::string, torch::Tensor>> state();
+  /// What does not fit a tensor: counters, adapted values.
+  virtual nlohmann::json small_state() const;
+  virtual void load_small_state(const nlohmann::json& state);
+  /// The chains, if the method has any.
+  virtual ebm::ReplayBuffer* buffer() { return nullptr; }
+  /// Starts the random part anew with other randomness (after divergence).
+  virtual void reseed(uint64_t seed) {}
+  /// Cost of one step per image in encoder forwards of one view.
+  virtual double forward_units() const = 0;
+
+  /// Training or inference mode of all its networks.
+  virtual void train(bool on = true);
+
+  nn::Encoder& encoder() { return *encoder_; }
+  std::shared_ptr<nn::Encoder> shared_encoder() { return encoder_; }
+  /// All encoders, the momentum ones included; each may get a faster backend.
+  virtual std::vector<std::shared_ptr<nn::Encoder>> encoders() { return {encoder_}; }
+  nn::Head& head() { return *head_; }
+  std::shared_ptr<nn::Head> shared_head() { return head_; }
+  virtual void to(torch::Device device);
+
+ protected:
+  explicit Method(const MethodOptions& options);
+  Method(std::shared_ptr<nn::Encoder> encoder, std::shared_ptr<nn::Head> head)
+      : encoder_(std::move(encoder)), head_(std::move(head)) {}
+
+  std::shared_ptr<nn::Encoder> encoder_;
+  std::shared_ptr<nn::Head> head_;
+};
+
+/// Images of the run as the method needs them for proposals.
+struct MethodContext {
+  ebm::ProposalSource data_proposals;       ///< augmented training images
+  std::vector<int64_t> image_shape;         ///< {C, H, W}
+  int64_t train_images = 0;
+};
+
+/// The method of that name; throws Error naming the choices.
+std::unique_ptr<Method> make_method(const MethodOptions& options, const MethodContext& context);
+/// Names of all methods.
+const std::vector<std::string>& method_names();
+
+/// Unit-row projections' standard deviation per dimension, averaged; healthy near 1/sqrt(D).
+double projection_spread(const torch::Tensor& outputs);
+
+}  // namespace ebclr::methods
