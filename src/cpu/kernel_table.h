@@ -1,0 +1,40 @@
+#pragma once
+// The table of one instruction set; instantiated once per target, in that target's own source file.
+
+#include "cpu/pool.h"
+#include "cpu/stem.h"
+#include "cpu/weights.h"
+#include "cpu/winograd.h"
+
+namespace ebclr::cpu {
+namespace {
+
+template <class V>
+void transform_any_weights(const WeightJob& job, const Team& team) {
+  if (job.stride == 1) {
+    transform_weights<V, F43Filter>(job, team);
+  } else {
+    transform_weights<V, PolyFilter>(job, team);
+  }
+}
+
+template <class V>
+constexpr Kernels kernel_table(const char* name) {
+  return {.name = name,
+          .lanes = V::kLanes,
+          .transform_weights = transform_any_weights<V>,
+          .conv = conv<V>,
+          .down = down<V>,
+          .down_grad = down_grad<V>,
+          .weight_grad = weight_grad<V>,
+          .pack = pack<V>,
+          .stem_weights = stem_weights<V>,
+          .stem = stem<V>,
+          .stem_data_grad = stem_data_grad<V>,
+          .stem_weight_grad = stem_weight_grad<V>,
+          .pool = pool<V>,
+          .pool_grad = pool_grad<V>};
+}
+
+}  // namespace
+}  // namespace ebclr::cpu

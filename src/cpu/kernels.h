@@ -1,0 +1,187 @@
+#pragma once
+// The kernels as one table of functions per instruction set, chosen at run time.
+//
+// Images are float32 in panels of `lanes` channels: [n][channels / lanes][height][width][lanes]; channel
+// counts are padded to a multiple of `lanes` with zeros. Sign masks hold one bit per element in the same
+// order. All functions that take a Team are called by each of its threads with the same job; a thread returns
+// when its share is done, so a caller that reads what other threads wrote must sync first.
+
+#include <cstddef>
+#include <vector>
+
+#include "cpu/team.h"
+
+namespace ebclr::cpu {
+
+/// What happens to a convolution's result before it is stored: y = sum + bias + residual, then either the
+/// activation (forward) or a multiplication by its derivative (backward).
+struct Epilogue {
+  const float* bias = nullptr;      // [channels]
+  const float* residual = nullptr;  // same shape as the result
+  bool activate = false;            // y = max(y, slope * y)
+  void* signs_out = nullptr;        // one bit per element: y > 0 (with activate)
+  const void* signs_in = nullptr;   // multiply by 1 where the bit is set, else by slope
+  float slope = 0;
+};
+
+/// How a convolution is cut up. Private: each thread takes `block` tiles at a time through all steps, with v
+/// and m its own. Shared: the team transforms `block` tiles together and splits the matrix products by
+/// matrix, with v and m common to all; right where weights are larger than what a block keeps in cache.
+struct Schedule {
+  int block = 32;
+  bool shared = false;
+  float* v = nullptr;  // transformed inputs, v_floats()
+  float* m = nullptr;  // products, m_floats()
+};
+
+/// 3x3 convolution of stride 1, padding 1; the data gradient is the same with transposed weights.
+struct ConvJob {
+  int images = 0, height = 0, width = 0;
+  int in = 0, out = 0;       // padded channels of x and y
+  const float* x = nullptr;  // [images][in/lanes][height][width][lanes]
+  const float* u = nullptr;  // transformed weights, weight_floats(in, out)
+  float* y = nullptr;        // [images][out/lanes][height][width][lanes]
+  Epilogue epilogue;
+  Schedule schedule;
+};
+
+/// 3x3 convolution of stride 2, padding 1, together with the 1x1 convolution of stride 2 of the shortcut.
+/// Output height is (height + 1) / 2.
+struct DownJob {
+  int images = 0, height = 0, width = 0;  // of x
+  int in = 0, out = 0;
+  const float* x = nullptr;
+  const float* u = nullptr;           // transformed 3x3 weights
+  const float* u_shortcut = nullptr;  // shortcut weights, panels [out/lanes][in][lanes]
+  float* y = nullptr;
+  float* shortcut = nullptr;  // result of the 1x1 convolution
+  Epilogue epilogue;          // of y
+  const float* shortcut_bias = nullptr;
+  Schedule schedule;
+};
+
+/// Data gradient of DownJob: from the gradients of both results to that of x.
+struct DownGradJob {
+  int images = 0, height = 0, width = 0;  // of dx
+  int in = 0, out = 0;                    // channels of dx and of the gradients
+  const float* g = nullptr;               // of y: [images][out/lanes][(height+1)/2][(width+1)/2][lanes]
+  const float* g_shortcut = nullptr;      // of shortcut
+  const float* u = nullptr;               // transposed transformed weights
+  const float* u_shortcut = nullptr;      // panels [in/lanes][out][lanes]
+  float* dx = nullptr;
+  Epilogue epilogue;
+  Schedule schedule;
+};
+
+/// Weight and bias gradients of a 3x3 convolution (and, with stride 2, of its shortcut) over a whole batch.
+struct WeightGradJob {
+  int images = 0, height = 0, width = 0;  // of x
+  int in = 0, out = 0;                    // padded channels
+  int in_real = 0, out_real = 0;          // channels of dw
+  int stride = 1;
+  const float* x = nullptr;
+  const float* g = nullptr;
+  const float* g_shortcut = nullptr;  // stride 2 only
+  int block = 128;                    // tiles per step
+  float* v = nullptr;                 // shared: v_floats() of x
+  float* d = nullptr;                 // shared: v_floats() of g, plus shortcut_floats() of g with stride 2
+  float* du = nullptr;                // shared: weight_floats(in, out)
+  float* du_shortcut = nullptr;       // shared: in * out, stride 2 only
+  float* dw = nullptr;                // [out_real][in_real][3][3]
+  float* db = nullptr;                // [out_real], may be null
+  float* dw_shortcut = nullptr;       // [out_real][in_real]
+  float* db_shortcut = nullptr;       // [out_real], may be null
+};
+
+/// Weights of a 3x3 convolution, plain, to transformed ones.
+struct WeightJob {
+  int in = 0, out = 0;  // of w
+  int in_padded = 0, out_padded = 0;
+  int stride = 1;
+  bool transpose = false;        // for the data gradient
+  const float* w = nullptr;      // [out][in][3][3]
+  const float* scale = nullptr;  // [out] factor per output channel (folded normalisation), may be null
+  float* u = nullptr;
+};
+
+/// The first convolution: 3x3, stride 1, padding 1, on planar images with 1 to 4 channels.
+struct StemJob {
+  int images = 0, height = 0, width = 0;
+  int in = 0;                 // 1..4
+  int out = 0, out_real = 0;  // padded and real channels
+  const float* x = nullptr;   // [images][in][height][width]
+  const float* w = nullptr;   // packed by stem_weights
+  float* y = nullptr;         // [images][out/lanes][height][width][lanes]
+  Epilogue epilogue;
+  float* scratch = nullptr;  // private: stem_floats()
+};
+
+/// Gradients of the stem: to the image and to the weights.
+struct StemGradJob {
+  int images = 0, height = 0, width = 0;
+  int in = 0, out = 0, out_real = 0;
+  const float* g = nullptr;  // [images][out/lanes][height][width][lanes]
+  const float* w = nullptr;  // packed by stem_weights (transposed part)
+  float* dx = nullptr;       // [images][in][height][width]
+  const float* x = nullptr;  // for the weight gradient
+  float* partial = nullptr;  // shared: per thread stem_partial_floats()
+  float* dw = nullptr;       // [out_real][in][3][3]
+  float* db = nullptr;       // [out_real], may be null
+  float* scratch = nullptr;  // private: stem_floats()
+};
+
+/// One instruction set's kernels.
+struct Kernels {
+  const char* name;
+  int lanes;
+
+  void (*transform_weights)(const WeightJob&, const Team&);
+  void (*conv)(const ConvJob&, const Team&);
+  void (*down)(const DownJob&, const Team&);
+  void (*down_grad)(const DownGradJob&, const Team&);
+  void (*weight_grad)(const WeightGradJob&, const Team&);
+
+  /// Packs [out][in] into panels [out/lanes][in][lanes] (or the transpose), padded with zeros.
+  void (*pack)(const float* w, int out, int in, int out_padded, int in_padded, bool transpose,
+               const float* scale, float* packed);
+  /// Packs the stem's weights [out][in][3][3]: forward panels, then those of the data gradient.
+  void (*stem_weights)(const float* w, int out, int in, int out_padded, const float* scale, float* packed);
+  void (*stem)(const StemJob&, const Team&);
+  void (*stem_data_grad)(const StemGradJob&, const Team&);
+  void (*stem_weight_grad)(const StemGradJob&, const Team&);
+
+  /// Mean over the pixels: x [images][channels/lanes][pixels][lanes] -> features [images][real].
+  void (*pool)(const float* x, int images, int channels, int real, int pixels, float* features, const Team&);
+  /// Its gradient times the derivative of the activation whose signs are given.
+  void (*pool_grad)(const float* dfeatures, int images, int channels, int real, int pixels, const void* signs,
+                    float slope, float* dx, const Team&);
+};
+
+/// Floats of transformed weights of a 3x3 convolution.
+constexpr std::size_t weight_floats(int in, int out) {
+  return std::size_t{36} * in * out;
+}
+/// Floats that a block of tiles takes after the input transform (stride 2: with the shortcut's share).
+constexpr std::size_t v_floats(int block, int channels, int stride) {
+  return std::size_t(stride == 1 ? 36 : 81 + 16) * (block | 1) * channels;
+}
+/// Floats of the products of a block: all channels if shared, else two panels.
+constexpr std::size_t m_floats(int block, int channels, int lanes, int stride, bool shared) {
+  return std::size_t(stride == 1 ? 36 : 81 + 16) * (block | 1) * (shared ? channels : 2 * lanes);
+}
+/// Floats of the stem's packed weights, work space and partial gradients.
+constexpr std::size_t stem_weight_floats(int in, int out, int lanes) {
+  return std::size_t(9 * in) * out + std::size_t(out) * ((36 + lanes - 1) / lanes * lanes);
+}
+constexpr std::size_t stem_floats(int in, int height, int width, int lanes) {
+  return std::size_t(in) * (height + 2) * (width + 2 + lanes) +
+         std::size_t(height) * width * ((36 + lanes - 1) / lanes * lanes) + 64;
+}
+constexpr std::size_t stem_partial_floats(int in, int out) {
+  return std::size_t(9 * in + 1) * out;
+}
+
+/// The instruction sets that this machine can run, best first ("avx512", "avx2"); empty where there is none.
+std::vector<const Kernels*> available_kernels();
+
+}  // namespace ebclr::cpu

@@ -1,0 +1,24 @@
+#pragma once
+// The plain convolutions: what every fast kernel is compared with, and the last of each list of
+// implementations. Images are planar here: [n][channels][height][width].
+
+#include <vector>
+
+namespace ebclr::cpu::reference {
+
+/// Shape of a square convolution with padding kernel / 2.
+struct Shape {
+  int images = 1, in = 1, out = 1, height = 1, width = 1, kernel = 3, stride = 1;
+  int out_height() const { return (height + stride - 1) / stride; }
+  int out_width() const { return (width + stride - 1) / stride; }
+};
+
+/// y [images][out][out_height][out_width]; bias may be empty.
+std::vector<double> forward(const Shape& s, const std::vector<double>& x, const std::vector<double>& w,
+                            const std::vector<double>& bias);
+/// Gradient to x.
+std::vector<double> data_grad(const Shape& s, const std::vector<double>& g, const std::vector<double>& w);
+/// Gradient to w [out][in][kernel][kernel].
+std::vector<double> weight_grad(const Shape& s, const std::vector<double>& x, const std::vector<double>& g);
+
+}  // namespace ebclr::cpu::reference

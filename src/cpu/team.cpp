@@ -1,0 +1,60 @@
+#include "cpu/team.h"
+
+#include <thread>
+#include <vector>
+
+#ifndef EBCLR_CPU_STD_THREADS
+#include <omp.h>
+#endif
+
+namespace ebclr::cpu {
+
+void Barrier::wait() {
+  const unsigned round = round_.load(std::memory_order_acquire);
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
+    arrived_.store(0, std::memory_order_relaxed);
+    round_.store(round + 1, std::memory_order_release);
+    return;
+  }
+  // Waits are short (threads have equal shares), so spin; yield when the machine is shared with others.
+  for (int spins = 0; round_.load(std::memory_order_acquire) == round; ++spins) {
+    if (spins < 2000) {
+      __builtin_ia32_pause();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
+#ifdef EBCLR_CPU_STD_THREADS
+
+void run_team(int threads, const std::function<void(const Team&)>& body) {
+  if (threads <= 1) return body(Team{});
+  Barrier barrier(threads);
+  std::vector<std::thread> others;
+  others.reserve(threads - 1);
+  for (int id = 1; id < threads; ++id) {
+    others.emplace_back([&, id] { body(Team{id, threads, &barrier}); });
+  }
+  body(Team{0, threads, &barrier});
+  for (std::thread& other : others) other.join();
+}
+
+#else
+
+void run_team(int threads, const std::function<void(const Team&)>& body) {
+  if (threads <= 1 || omp_in_parallel()) return body(Team{});
+  Barrier* barrier = nullptr;
+#pragma omp parallel num_threads(threads)
+  {
+    const int size = omp_get_num_threads();
+#pragma omp single
+    barrier = size > 1 ? new Barrier(size) : nullptr;
+    body(Team{omp_get_thread_num(), size, barrier});
+  }
+  delete barrier;
+}
+
+#endif
+
+}  // namespace ebclr::cpu

@@ -1,0 +1,385 @@
+#pragma once
+// 3x3 convolutions as sums of matrix products between transformed tiles (see transforms.h).
+//
+// A tile is 4x4 outputs. Its transform has kSide x kSide points; each point belongs to one of 36 weight
+// matrices. In F(4x4,3x3) that is one point per matrix; with stride 2 the points of the even phase share
+// matrices: 81 points, 16 of them with the matrix of the middle tap, which are also what the 1x1 shortcut
+// reads.
+//
+//   x --in--> V [36 matrices][in/L][points * tiles][L]
+//             M [36 matrices][out/L][points * tiles][L] = V * U, matrix by matrix
+//   y <-out-- M, with bias, residual, activation and its signs on the way
+
+#include "cpu/epilogue.h"
+#include "cpu/gemm.h"
+#include "cpu/kernels.h"
+#include "cpu/transforms.h"
+
+namespace ebclr::cpu {
+namespace {
+
+/// Which matrix, and which row block of it, a point belongs to.
+template <int kSide_>
+struct Points {
+  static constexpr int kSide = kSide_;               // 6 or 9 points per dimension
+  static constexpr int kShare = kSide == 9 ? 4 : 1;  // points of the first class per dimension
+  static constexpr int kMatrices = 36;
+
+  static constexpr int class_of(int p) { return p < kShare ? 0 : p - kShare + 1; }
+  static constexpr int slot_of(int p) { return p < kShare ? p : 0; }
+  static constexpr int width(int cls) { return cls == 0 ? kShare : 1; }
+  /// Points that share matrix u.
+  static constexpr int count(int u) { return width(u / 6) * width(u % 6); }
+  /// Points of all matrices before u; before(36) is the number of points.
+  static constexpr int before(int u) {
+    int sum = 0;
+    for (int i = 0; i < u; ++i) sum += count(i);
+    return sum;
+  }
+  static constexpr int matrix(int y, int x) { return class_of(y) * 6 + class_of(x); }
+  static constexpr int slot(int y, int x) { return slot_of(y) * width(class_of(x)) + slot_of(x); }
+};
+
+/// Offsets of the points inside V or M for one channel panel.
+template <class P>
+class PointOffsets {
+ public:
+  /// `panels` channel panels, this is number `panel`; `unit` floats hold one row block (capacity * lanes).
+  PointOffsets(int panels, int panel, long unit) {
+#pragma GCC unroll 9
+    for (int y = 0; y < P::kSide; ++y) {
+#pragma GCC unroll 9
+      for (int x = 0; x < P::kSide; ++x) {
+        const int u = P::matrix(y, x);
+        at_[y * P::kSide + x] =
+            (long{P::before(u)} * panels + long{P::count(u)} * panel + P::slot(y, x)) * unit;
+      }
+    }
+  }
+  long operator()(int y, int x) const {
+    return at_[y * P::kSide + x];
+  }
+
+ private:
+  long at_[P::kSide * P::kSide];
+};
+
+/// One point per matrix: a constant stride, which needs no table.
+template <>
+class PointOffsets<Points<6>> {
+ public:
+  PointOffsets(int panels, int panel, long unit) : first_(panel * unit), step_(panels * unit) {}
+  long operator()(int y, int x) const { return first_ + (y * 6 + x) * step_; }
+
+ private:
+  long first_, step_;
+};
+
+/// Tiles of a batch, numbered image by image and row by row.
+struct TileGrid {
+  int rows, cols;  // tiles per image
+  long per_image() const { return long{rows} * cols; }
+};
+
+/// Walks the tiles from a given one on without a division per tile.
+class TileCursor {
+ public:
+  TileCursor(const TileGrid& grid, long tile) : grid_(grid) {
+    image = tile / grid.per_image();
+    const long rest = tile % grid.per_image();
+    row = static_cast<int>(rest / grid.cols);
+    col = static_cast<int>(rest % grid.cols);
+  }
+  void next() {
+    if (++col == grid_.cols) {
+      col = 0;
+      if (++row == grid_.rows) {
+        row = 0;
+        ++image;
+      }
+    }
+  }
+  long image;
+  int row, col;
+
+ private:
+  TileGrid grid_;
+};
+
+/// A batch of images in panels.
+struct Images {
+  int height, width, panels;
+};
+
+/// Transforms the patches of tiles [t0, t1) into rows [t0 - base, t1 - base) of V. A patch is Map::kIn pixels
+/// square, starts at kStep * tile - kPad, and is zero outside the image.
+template <class V, class Map, class P, int kStep, int kPad>
+void transform_in(const Images& image, const TileGrid& grid, const float* x, long t0, long t1, long base,
+                  long capacity, float* v) {
+  constexpr int L = V::kLanes;
+  constexpr int kIn = Map::kIn;
+  const long row_stride = long{image.width} * L, plane = image.height * row_stride;
+  alignas(64) float border[kIn * kIn * L];
+  for (int panel = 0; panel < image.panels; ++panel) {
+    const PointOffsets<P> offset(image.panels, panel, capacity * L);
+    TileCursor tile(grid, t0);
+    for (long t = t0; t < t1; ++t, tile.next()) {
+      const int y0 = tile.row * kStep - kPad, x0 = tile.col * kStep - kPad;
+      const float* source = x + (tile.image * image.panels + panel) * plane;
+      long stride = row_stride;
+      if (y0 >= 0 && x0 >= 0 && y0 + kIn <= image.height && x0 + kIn <= image.width) {
+        source += y0 * row_stride + x0 * L;
+      } else {
+        for (int r = 0; r < kIn; ++r) {
+          const bool row_inside = y0 + r >= 0 && y0 + r < image.height;
+          for (int c = 0; c < kIn; ++c) {
+            const bool inside = row_inside && x0 + c >= 0 && x0 + c < image.width;
+            V::store(border + (r * kIn + c) * L,
+                     inside ? V::load(source + (y0 + r) * row_stride + (x0 + c) * L) : V::zero());
+          }
+        }
+        source = border;
+        stride = kIn * L;
+      }
+      float* into = v + (t - base) * L;
+      separable<V, Map>([&](int r, int c) { return V::load(source + r * stride + c * L); },
+                        [&](int r, int c, typename V::Reg value) { V::store(into + offset(r, c), value); });
+    }
+  }
+}
+
+/// Copies 4x4 pixels per tile as they are into row block `slot` = 4 * row + col of a single matrix
+/// [panels][16 * capacity][L]: what the 1x1 shortcut's gradient needs.
+template <class V>
+void copy_in(const Images& image, const TileGrid& grid, const float* x, long t0, long t1, long base,
+             long capacity, float* v) {
+  constexpr int L = V::kLanes;
+  const long row_stride = long{image.width} * L, plane = image.height * row_stride;
+  for (int panel = 0; panel < image.panels; ++panel) {
+    TileCursor tile(grid, t0);
+    for (long t = t0; t < t1; ++t, tile.next()) {
+      const float* source = x + (tile.image * image.panels + panel) * plane;
+      for (int i = 0; i < 16; ++i) {
+        const int r = tile.row * 4 + i / 4, c = tile.col * 4 + i % 4;
+        const bool inside = r < image.height && c < image.width;
+        V::store(v + ((long{panel} * 16 + i) * capacity + t - base) * L,
+                 inside ? V::load(source + r * row_stride + c * L) : V::zero());
+      }
+    }
+  }
+}
+
+/// Transforms rows [t0 - base, t1 - base) of M, which holds m_panels channel panels, to kOut x kOut pixels
+/// per tile, and stores panels [first, first + m_panels) of y.
+template <class V, class Map, class P, int kFlags>
+void transform_out(const Images& image, const TileGrid& grid, const float* m, int m_panels, int first,
+                   long t0, long t1, long base, long capacity, const Epilogue& epilogue, float* y) {
+  constexpr int L = V::kLanes;
+  constexpr int kOut = Map::kOut;
+  const long row_stride = long{image.width} * L, plane = image.height * row_stride;
+  const Finish<V, kFlags> finish(epilogue, y);
+  for (int p = 0; p < m_panels; ++p) {
+    const PointOffsets<P> offset(m_panels, p, capacity * L);
+    const auto channel = finish.channel((first + p) * L);
+    TileCursor tile(grid, t0);
+    for (long t = t0; t < t1; ++t, tile.next()) {
+      const int y0 = tile.row * kOut, x0 = tile.col * kOut;
+      const long at = (tile.image * image.panels + first + p) * plane + y0 * row_stride + long{x0} * L;
+      const float* from = m + (t - base) * L;
+      const auto load = [&](int r, int c) { return V::load(from + offset(r, c)); };
+      if (y0 + kOut <= image.height && x0 + kOut <= image.width) {
+        separable<V, Map>(load, [&](int r, int c, typename V::Reg value) {
+          finish.store(value, channel, at + r * row_stride + c * L);
+        });
+      } else {
+        const int rows = image.height - y0, cols = image.width - x0;
+        separable<V, Map>(load, [&](int r, int c, typename V::Reg value) {
+          if (r < rows && c < cols) finish.store(value, channel, at + r * row_stride + c * L);
+        });
+      }
+    }
+  }
+}
+
+/// Stores what copy_in's layout holds after a product: 4x4 pixels per tile, plus bias.
+template <class V>
+void copy_out(const Images& image, const TileGrid& grid, const float* m, int m_panels, int first, long t0,
+              long t1, long base, long capacity, const float* bias, float* y) {
+  constexpr int L = V::kLanes;
+  const long row_stride = long{image.width} * L, plane = image.height * row_stride;
+  for (int p = 0; p < m_panels; ++p) {
+    const auto shift = bias != nullptr ? V::load(bias + (first + p) * L) : V::zero();
+    TileCursor tile(grid, t0);
+    for (long t = t0; t < t1; ++t, tile.next()) {
+      float* into = y + (tile.image * image.panels + first + p) * plane;
+      for (int i = 0; i < 16; ++i) {
+        const int r = tile.row * 4 + i / 4, c = tile.col * 4 + i % 4;
+        if (r >= image.height || c >= image.width) continue;
+        V::store(into + r * row_stride + c * L,
+                 V::add(shift, V::load(m + ((long{p} * 16 + i) * capacity + t - base) * L)));
+      }
+    }
+  }
+}
+
+/// A block of tiles between its two transforms.
+template <class V, class P>
+struct Block {
+  static constexpr int L = V::kLanes;
+  long rows, capacity;       // tiles in use, tiles that the layout has room for
+  int k_panels, out_panels;  // of the weights
+  int m_panels;              // output panels that M holds: all of them, or the two in work
+
+  /// Row blocks of V or M that belong to one matrix begin at this multiple of `panels`.
+  long unit() const { return capacity * L; }
+  /// Rows of a matrix that hold `count` points; rows between `rows` and `capacity` are computed, never read.
+  int used(int count) const { return static_cast<int>((count - 1) * capacity + rows); }
+  /// Where panel p of matrix u begins in M; u = 36 is the shortcut's own product.
+  long m_offset(int u, int p) const {
+    const int count = u < P::kMatrices ? P::count(u) : 16;
+    return (long{P::before(u)} * m_panels + long{count} * p) * unit();
+  }
+
+  /// M panels [p, p + panels) of matrix u = V * U panels [n, n + panels).
+  void multiply(const float* v, const float* weights, float* m, int u, int n, int p, int panels) const {
+    const long matrix_floats = long{k_panels} * L * out_panels * L, count = P::count(u);
+    const float* b = weights + u * matrix_floats + long{n} * k_panels * L * L;
+    product<V, false>(v + P::before(u) * k_panels * unit(), count * unit(), used(count), b, k_panels, panels,
+                      m + m_offset(u, p), count * unit(), u + 1 < P::kMatrices ? b + matrix_floats : b);
+  }
+};
+
+/// The common way of all convolutions.
+///   in(t0, t1, base, capacity): transforms tiles into schedule.v.
+///   extra(block, n, p, panels): a product besides the 36, run after that of matrix 0 by the same thread.
+///   out(t0, t1, base, capacity, m_panels, first): transforms M to output panels from `first` on.
+template <class V, class P, class In, class Extra, class Out>
+void run_tiles(long tiles, int k_panels, int out_panels, const float* u, const Schedule& schedule,
+               const Team& team, const In& in, const Extra& extra, const Out& out) {
+  const auto products = [&](const Block<V, P>& block, int matrix, int n, int p) {
+    const int panels = out_panels - n < V::kVecs ? out_panels - n : V::kVecs;
+    block.multiply(schedule.v, u, schedule.m, matrix, n, p, panels);
+    if (matrix == 0) extra(block, n, p, panels);
+  };
+  if (!schedule.shared) {
+    const long last = team.end(tiles);
+    for (long t = team.begin(tiles); t < last; t += schedule.block) {
+      const long end = t + schedule.block < last ? t + schedule.block : last;
+      const long capacity = (end - t) | 1;  // odd: rows a power of two apart would share cache sets
+      in(t, end, t, capacity);
+      for (int n = 0; n < out_panels; n += V::kVecs) {
+        const int panels = out_panels - n < V::kVecs ? out_panels - n : V::kVecs;
+        const Block<V, P> block{end - t, capacity, k_panels, out_panels, panels};
+        for (int matrix = 0; matrix < P::kMatrices; ++matrix) products(block, matrix, n, 0);
+        out(t, end, t, capacity, panels, n);
+      }
+    }
+    return;
+  }
+  for (long t = 0; t < tiles; t += schedule.block) {
+    const long end = t + schedule.block < tiles ? t + schedule.block : tiles;
+    const long a = t + team.begin(end - t), b = t + team.end(end - t);
+    const Block<V, P> block{end - t, (end - t) | 1, k_panels, out_panels, out_panels};
+    in(a, b, t, block.capacity);
+    team.sync();
+    // Equal shares of rows times panels, in whole items of one matrix and one pair of panels.
+    const int groups = (out_panels + V::kVecs - 1) / V::kVecs;
+    const long work = long{P::before(36)} * groups;
+    long done = 0;
+    for (int matrix = 0; matrix < P::kMatrices; ++matrix) {
+      for (int n = 0; n < out_panels; n += V::kVecs, done += P::count(matrix)) {
+        if (done >= team.begin(work) && done < team.end(work)) products(block, matrix, n, n);
+      }
+    }
+    team.sync();
+    out(a, b, t, block.capacity, out_panels, 0);
+    team.sync();
+  }
+}
+
+inline constexpr int tiles_of(int pixels) {
+  return (pixels + 3) / 4;
+}
+
+/// 3x3, stride 1, forward or data gradient.
+template <class V>
+void conv(const ConvJob& job, const Team& team) {
+  constexpr int L = V::kLanes;
+  using P = Points<6>;
+  const TileGrid grid{tiles_of(job.height), tiles_of(job.width)};
+  const Images x{job.height, job.width, job.in / L}, y{job.height, job.width, job.out / L};
+  const Schedule& s = job.schedule;
+  with_flags<V>(job.epilogue, [&]<int kFlags>() {
+    run_tiles<V, P>(
+        job.images * grid.per_image(), x.panels, y.panels, job.u, s, team,
+        [&](long t0, long t1, long base, long capacity) {
+          transform_in<V, F43Input, P, 4, 1>(x, grid, job.x, t0, t1, base, capacity, s.v);
+        },
+        [](const Block<V, P>&, int, int, int) {},
+        [&](long t0, long t1, long base, long capacity, int panels, int first) {
+          transform_out<V, F43Output, P, kFlags>(y, grid, s.m, panels, first, t0, t1, base, capacity,
+                                                 job.epilogue, job.y);
+        });
+  });
+}
+
+/// 3x3, stride 2, with the 1x1 shortcut, which reads the 16 points of matrix 0: the even pixels.
+template <class V>
+void down(const DownJob& job, const Team& team) {
+  constexpr int L = V::kLanes;
+  using P = Points<9>;
+  const Images x{job.height, job.width, job.in / L};
+  const Images y{(job.height + 1) / 2, (job.width + 1) / 2, job.out / L};
+  const TileGrid grid{tiles_of(y.height), tiles_of(y.width)};
+  const Schedule& s = job.schedule;
+  with_flags<V>(job.epilogue, [&]<int kFlags>() {
+    run_tiles<V, P>(
+        job.images * grid.per_image(), x.panels, y.panels, job.u, s, team,
+        [&](long t0, long t1, long base, long capacity) {
+          transform_in<V, PolyInput, P, 8, 1>(x, grid, job.x, t0, t1, base, capacity, s.v);
+        },
+        [&](const Block<V, P>& block, int n, int p, int panels) {
+          const float* b = job.u_shortcut + long{n} * x.panels * L * L;
+          product<V, false>(s.v, 16 * block.unit(), block.used(16), b, x.panels, panels,
+                            s.m + block.m_offset(36, p), 16 * block.unit(), b);
+        },
+        [&](long t0, long t1, long base, long capacity, int panels, int first) {
+          transform_out<V, PolyOutput, P, kFlags>(y, grid, s.m, panels, first, t0, t1, base, capacity,
+                                                  job.epilogue, job.y);
+          copy_out<V>(y, grid, s.m + P::before(36) * panels * capacity * L, panels, first, t0, t1, base,
+                      capacity, job.shortcut_bias, job.shortcut);
+        });
+  });
+}
+
+/// Data gradient of `down`; the shortcut's gradient is added to the even pixels' product.
+template <class V>
+void down_grad(const DownGradJob& job, const Team& team) {
+  constexpr int L = V::kLanes;
+  using P = Points<9>;
+  const Images g{(job.height + 1) / 2, (job.width + 1) / 2, job.out / L};
+  const Images dx{job.height, job.width, job.in / L};
+  const TileGrid grid{tiles_of(g.height), tiles_of(g.width)};
+  const Schedule& s = job.schedule;
+  const auto shortcut = [&](long capacity) { return s.v + P::before(36) * g.panels * capacity * L; };
+  with_flags<V>(job.epilogue, [&]<int kFlags>() {
+    run_tiles<V, P>(
+        job.images * grid.per_image(), g.panels, dx.panels, job.u, s, team,
+        [&](long t0, long t1, long base, long capacity) {
+          transform_in<V, PolyGradInput, P, 4, 0>(g, grid, job.g, t0, t1, base, capacity, s.v);
+          copy_in<V>(g, grid, job.g_shortcut, t0, t1, base, capacity, shortcut(capacity));
+        },
+        [&](const Block<V, P>& block, int n, int p, int panels) {
+          const float* b = job.u_shortcut + long{n} * g.panels * L * L;
+          product<V, true>(shortcut(block.capacity), 16 * block.unit(), block.used(16), b, g.panels, panels,
+                           s.m + block.m_offset(0, p), 16 * block.unit(), b);
+        },
+        [&](long t0, long t1, long base, long capacity, int panels, int first) {
+          transform_out<V, PolyGradOutput, P, kFlags>(dx, grid, s.m, panels, first, t0, t1, base, capacity,
+                                                      job.epilogue, job.dx);
+        });
+  });
+}
+
+}  // namespace
+}  // namespace ebclr::cpu

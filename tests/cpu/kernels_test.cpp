@@ -1,0 +1,446 @@
+// Every kernel of every instruction set against the plain double-precision convolution, over random shapes.
+
+#include "cpu/kernels.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+
+#include "cpu/kernel_fixture.h"
+#include "cpu/reference.h"
+
+namespace ebclr::cpu {
+namespace {
+
+using namespace testing;
+using reference::Shape;
+
+constexpr double kTolerance = 2e-5;
+constexpr float kSlope = 0.2f;
+
+struct Case {
+  Shape shape;
+  int threads;
+  int block;
+  bool shared;
+
+  std::string text() const {
+    return "n " + std::to_string(shape.images) + " in " + std::to_string(shape.in) + " out " +
+           std::to_string(shape.out) + " size " + std::to_string(shape.height) + "x" +
+           std::to_string(shape.width) + " stride " + std::to_string(shape.stride) + " threads " +
+           std::to_string(threads) + " block " + std::to_string(block) + (shared ? " shared" : "");
+  }
+};
+
+Case random_case(std::mt19937& rng, int stride) {
+  const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(rng); };
+  Case c;
+  c.shape = {.images = pick(1, 3),
+             .in = 8 * pick(1, 5),
+             .out = 8 * pick(1, 5),
+             .height = pick(1, 14),
+             .width = pick(1, 14),
+             .kernel = 3,
+             .stride = stride};
+  c.threads = pick(1, 3);
+  c.block = pick(1, 20);
+  c.shared = pick(0, 1) == 1;
+  return c;
+}
+
+/// Runs job on a team; private schedules get their own work space.
+template <class Job>
+void run(const Case& c, Job job, int in, int out, int lanes, void (*kernel)(const Job&, const Team&)) {
+  std::vector<Buffer> v, m;
+  for (int i = 0; i < (c.shared ? 1 : c.threads); ++i) {
+    v.emplace_back(v_floats(c.block, in, c.shape.stride));
+    m.emplace_back(m_floats(c.block, out, lanes, c.shape.stride, c.shared));
+  }
+  run_team(c.threads, [&](const Team& team) {
+    Job mine = job;
+    const int id = c.shared ? 0 : team.id;
+    mine.schedule = {c.block, c.shared, v[id].data(), m[id].data()};
+    kernel(mine, team);
+  });
+}
+
+class KernelTest : public ::testing::TestWithParam<const Kernels*> {
+ protected:
+  const Kernels& k() const { return *GetParam(); }
+  int wide(int channels) const { return padded(channels, k().lanes); }
+
+  Buffer weights(const Shape& s, const Doubles& w, bool transpose, const float* scale = nullptr) const {
+    Buffer u(weight_floats(wide(s.in), wide(s.out)));
+    const std::vector<float> plain = floats(w);
+    const WeightJob job{.in = s.in,
+                        .out = s.out,
+                        .in_padded = wide(s.in),
+                        .out_padded = wide(s.out),
+                        .stride = s.stride,
+                        .transpose = transpose,
+                        .w = plain.data(),
+                        .scale = scale,
+                        .u = u.data()};
+    run_team(2, [&](const Team& team) { k().transform_weights(job, team); });
+    return u;
+  }
+};
+
+TEST_P(KernelTest, ConvolutionWithEveryEpilogue) {
+  std::mt19937 rng(1);
+  for (int trial = 0; trial < 40; ++trial) {
+    const Case c = random_case(rng, 1);
+    const Shape& s = c.shape;
+    SCOPED_TRACE(c.text());
+    const int pixels = s.height * s.width, lanes = k().lanes;
+    const Doubles x = random_values(rng, std::size_t(s.images) * s.in * pixels);
+    const Doubles w = random_values(rng, std::size_t(s.out) * s.in * 9), b = random_values(rng, s.out);
+    const Doubles r = random_values(rng, std::size_t(s.images) * s.out * pixels);
+    Doubles want = reference::forward(s, x, w, b);
+    for (std::size_t i = 0; i < want.size(); ++i) want[i] += r[i];
+    const std::vector<std::uint8_t> want_signs = to_signs(want, s.images, s.out, pixels, lanes);
+    for (double& y : want) y = std::max(y, kSlope * y);
+
+    const Buffer px = to_panels(x, s.images, s.in, pixels, lanes);
+    const Buffer pr = to_panels(r, s.images, s.out, pixels, lanes);
+    const Buffer pb = to_panels(b, 1, s.out, 1, lanes);
+    const Buffer u = weights(s, w, false);
+    Buffer y(pr.size());
+    std::vector<std::uint8_t> signs(pr.size() / 8);
+    ConvJob job{.images = s.images,
+                .height = s.height,
+                .width = s.width,
+                .in = wide(s.in),
+                .out = wide(s.out),
+                .x = px.data(),
+                .u = u.data(),
+                .y = y.data(),
+                .epilogue = {.bias = pb.data(),
+                             .residual = pr.data(),
+                             .activate = true,
+                             .signs_out = signs.data(),
+                             .slope = kSlope},
+                .schedule = {}};
+    run(c, job, wide(s.in), wide(s.out), lanes, k().conv);
+    EXPECT_LT(relative_error(to_planar(y, s.images, s.out, pixels, lanes), want), kTolerance);
+    // A value within rounding of zero may take either sign; more than a few such bits would be an error.
+    int different = 0;
+    for (std::size_t i = 0; i < signs.size(); ++i)
+      different += std::popcount<std::uint8_t>(signs[i] ^ want_signs[i]);
+    EXPECT_LE(different, 2);
+  }
+}
+
+TEST_P(KernelTest, ConvolutionDataGradient) {
+  std::mt19937 rng(2);
+  for (int trial = 0; trial < 40; ++trial) {
+    const Case c = random_case(rng, 1);
+    const Shape& s = c.shape;
+    SCOPED_TRACE(c.text());
+    const int pixels = s.height * s.width, lanes = k().lanes;
+    const Doubles g = random_values(rng, std::size_t(s.images) * s.out * pixels);
+    const Doubles w = random_values(rng, std::size_t(s.out) * s.in * 9);
+    const Doubles gate = random_values(rng, std::size_t(s.images) * s.in * pixels);
+    const Doubles r = random_values(rng, gate.size());
+    Doubles want = reference::data_grad(s, g, w);
+    for (std::size_t i = 0; i < want.size(); ++i) want[i] = (want[i] + r[i]) * (gate[i] > 0 ? 1 : kSlope);
+
+    const Buffer pg = to_panels(g, s.images, s.out, pixels, lanes);
+    const Buffer pr = to_panels(r, s.images, s.in, pixels, lanes);
+    const std::vector<std::uint8_t> signs = to_signs(gate, s.images, s.in, pixels, lanes);
+    const Buffer u = weights(s, w, true);
+    Buffer dx(pr.size());
+    ConvJob job{.images = s.images,
+                .height = s.height,
+                .width = s.width,
+                .in = wide(s.out),
+                .out = wide(s.in),
+                .x = pg.data(),
+                .u = u.data(),
+                .y = dx.data(),
+                .epilogue = {.residual = pr.data(), .signs_in = signs.data(), .slope = kSlope},
+                .schedule = {}};
+    run(c, job, wide(s.out), wide(s.in), lanes, k().conv);
+    EXPECT_LT(relative_error(to_planar(dx, s.images, s.in, pixels, lanes), want), kTolerance);
+  }
+}
+
+TEST_P(KernelTest, DownsamplingWithShortcut) {
+  std::mt19937 rng(3);
+  for (int trial = 0; trial < 40; ++trial) {
+    const Case c = random_case(rng, 2);
+    const Shape& s = c.shape;
+    SCOPED_TRACE(c.text());
+    Shape cut = s;
+    cut.kernel = 1;
+    const int pixels = s.height * s.width, outs = s.out_height() * s.out_width(), lanes = k().lanes;
+    const Doubles x = random_values(rng, std::size_t(s.images) * s.in * pixels);
+    const Doubles w = random_values(rng, std::size_t(s.out) * s.in * 9), b = random_values(rng, s.out);
+    const Doubles ws = random_values(rng, std::size_t(s.out) * s.in), bs = random_values(rng, s.out);
+    Doubles want = reference::forward(s, x, w, b);
+    for (double& y : want) y = std::max(y, kSlope * y);
+
+    const Buffer px = to_panels(x, s.images, s.in, pixels, lanes);
+    const Buffer pb = to_panels(b, 1, s.out, 1, lanes), pbs = to_panels(bs, 1, s.out, 1, lanes);
+    const Buffer u = weights(s, w, false);
+    Buffer us(std::size_t(wide(s.in)) * wide(s.out)), y(std::size_t(s.images) * wide(s.out) * outs),
+        cut_y(y.size());
+    k().pack(floats(ws).data(), s.out, s.in, wide(s.out), wide(s.in), false, nullptr, us.data());
+    DownJob job{.images = s.images,
+                .height = s.height,
+                .width = s.width,
+                .in = wide(s.in),
+                .out = wide(s.out),
+                .x = px.data(),
+                .u = u.data(),
+                .u_shortcut = us.data(),
+                .y = y.data(),
+                .shortcut = cut_y.data(),
+                .epilogue = {.bias = pb.data(), .activate = true, .slope = kSlope},
+                .shortcut_bias = pbs.data(),
+                .schedule = {}};
+    run(c, job, wide(s.in), wide(s.out), lanes, k().down);
+    EXPECT_LT(relative_error(to_planar(y, s.images, s.out, outs, lanes), want), kTolerance);
+    EXPECT_LT(
+        relative_error(to_planar(cut_y, s.images, s.out, outs, lanes), reference::forward(cut, x, ws, bs)),
+        kTolerance);
+  }
+}
+
+TEST_P(KernelTest, DownsamplingDataGradient) {
+  std::mt19937 rng(4);
+  for (int trial = 0; trial < 40; ++trial) {
+    const Case c = random_case(rng, 2);
+    const Shape& s = c.shape;
+    SCOPED_TRACE(c.text());
+    Shape cut = s;
+    cut.kernel = 1;
+    const int pixels = s.height * s.width, outs = s.out_height() * s.out_width(), lanes = k().lanes;
+    const Doubles g = random_values(rng, std::size_t(s.images) * s.out * outs);
+    const Doubles gs = random_values(rng, g.size());
+    const Doubles w = random_values(rng, std::size_t(s.out) * s.in * 9);
+    const Doubles ws = random_values(rng, std::size_t(s.out) * s.in);
+    const Doubles gate = random_values(rng, std::size_t(s.images) * s.in * pixels);
+    Doubles want = reference::data_grad(s, g, w);
+    const Doubles more = reference::data_grad(cut, gs, ws);
+    for (std::size_t i = 0; i < want.size(); ++i) want[i] = (want[i] + more[i]) * (gate[i] > 0 ? 1 : kSlope);
+
+    const Buffer pg = to_panels(g, s.images, s.out, outs, lanes),
+                 pgs = to_panels(gs, s.images, s.out, outs, lanes);
+    const std::vector<std::uint8_t> signs = to_signs(gate, s.images, s.in, pixels, lanes);
+    const Buffer u = weights(s, w, true);
+    Buffer us(std::size_t(wide(s.in)) * wide(s.out)), dx(std::size_t(s.images) * wide(s.in) * pixels);
+    k().pack(floats(ws).data(), s.out, s.in, wide(s.out), wide(s.in), true, nullptr, us.data());
+    DownGradJob job{.images = s.images,
+                    .height = s.height,
+                    .width = s.width,
+                    .in = wide(s.in),
+                    .out = wide(s.out),
+                    .g = pg.data(),
+                    .g_shortcut = pgs.data(),
+                    .u = u.data(),
+                    .u_shortcut = us.data(),
+                    .dx = dx.data(),
+                    .epilogue = {.signs_in = signs.data(), .slope = kSlope},
+                    .schedule = {}};
+    run(c, job, wide(s.out), wide(s.in), lanes, k().down_grad);
+    EXPECT_LT(relative_error(to_planar(dx, s.images, s.in, pixels, lanes), want), kTolerance);
+  }
+}
+
+TEST_P(KernelTest, WeightGradients) {
+  std::mt19937 rng(5);
+  for (int trial = 0; trial < 60; ++trial) {
+    const Case c = random_case(rng, 1 + trial % 2);
+    const Shape& s = c.shape;
+    SCOPED_TRACE(c.text());
+    Shape cut = s;
+    cut.kernel = 1;
+    const int pixels = s.height * s.width, outs = s.out_height() * s.out_width(), lanes = k().lanes;
+    const Doubles x = random_values(rng, std::size_t(s.images) * s.in * pixels);
+    const Doubles g = random_values(rng, std::size_t(s.images) * s.out * outs),
+                  gs = random_values(rng, g.size());
+    Doubles want_bias(s.out), want_bias_cut(s.out);
+    for (std::size_t i = 0; i < g.size(); ++i) {
+      want_bias[i / outs % s.out] += g[i];
+      want_bias_cut[i / outs % s.out] += gs[i];
+    }
+    const Buffer px = to_panels(x, s.images, s.in, pixels, lanes);
+    const Buffer pg = to_panels(g, s.images, s.out, outs, lanes),
+                 pgs = to_panels(gs, s.images, s.out, outs, lanes);
+    Buffer v(v_floats(c.block, wide(s.in), s.stride)), d(v_floats(c.block, wide(s.out), s.stride));
+    Buffer du(weight_floats(wide(s.in), wide(s.out))), dus(std::size_t(wide(s.in)) * wide(s.out));
+    std::vector<float> dw(std::size_t(s.out) * s.in * 9), db(s.out), dws(std::size_t(s.out) * s.in),
+        dbs(s.out);
+    const WeightGradJob job{.images = s.images,
+                            .height = s.height,
+                            .width = s.width,
+                            .in = wide(s.in),
+                            .out = wide(s.out),
+                            .in_real = s.in,
+                            .out_real = s.out,
+                            .stride = s.stride,
+                            .x = px.data(),
+                            .g = pg.data(),
+                            .g_shortcut = pgs.data(),
+                            .block = c.block,
+                            .v = v.data(),
+                            .d = d.data(),
+                            .du = du.data(),
+                            .du_shortcut = dus.data(),
+                            .dw = dw.data(),
+                            .db = db.data(),
+                            .dw_shortcut = dws.data(),
+                            .db_shortcut = dbs.data()};
+    run_team(c.threads, [&](const Team& team) { k().weight_grad(job, team); });
+    EXPECT_LT(relative_error(dw, reference::weight_grad(s, x, g)), kTolerance);
+    EXPECT_LT(relative_error(db, want_bias), kTolerance);
+    if (s.stride == 2) {
+      EXPECT_LT(relative_error(dws, reference::weight_grad(cut, x, gs)), kTolerance);
+      EXPECT_LT(relative_error(dbs, want_bias_cut), kTolerance);
+    }
+  }
+}
+
+TEST_P(KernelTest, StemAndItsGradients) {
+  std::mt19937 rng(6);
+  for (int trial = 0; trial < 30; ++trial) {
+    Case c = random_case(rng, 1);
+    Shape& s = c.shape;
+    s.in = 1 + trial % 3;
+    s.height += 4;
+    s.width += 4;
+    SCOPED_TRACE(c.text());
+    const int pixels = s.height * s.width, lanes = k().lanes;
+    const Doubles x = random_values(rng, std::size_t(s.images) * s.in * pixels);
+    const Doubles w = random_values(rng, std::size_t(s.out) * s.in * 9), b = random_values(rng, s.out);
+    const Doubles g = random_values(rng, std::size_t(s.images) * s.out * pixels);
+    const std::vector<float> fx = floats(x);
+    const Buffer pb = to_panels(b, 1, s.out, 1, lanes), pg = to_panels(g, s.images, s.out, pixels, lanes);
+    Buffer packed(stem_weight_floats(s.in, wide(s.out), lanes)), y(pg.size());
+    Buffer partial(stem_partial_floats(s.in, wide(s.out)) * c.threads);
+    k().stem_weights(floats(w).data(), s.out, s.in, wide(s.out), nullptr, packed.data());
+    std::vector<float> dx(x.size()), dw(w.size()), db(s.out);
+    run_team(c.threads, [&](const Team& team) {
+      Buffer scratch(stem_floats(s.in, s.height, s.width, lanes));
+      k().stem({.images = s.images,
+                .height = s.height,
+                .width = s.width,
+                .in = s.in,
+                .out = wide(s.out),
+                .out_real = s.out,
+                .x = fx.data(),
+                .w = packed.data(),
+                .y = y.data(),
+                .epilogue = {.bias = pb.data()},
+                .scratch = scratch.data()},
+               team);
+      const StemGradJob job{.images = s.images,
+                            .height = s.height,
+                            .width = s.width,
+                            .in = s.in,
+                            .out = wide(s.out),
+                            .out_real = s.out,
+                            .g = pg.data(),
+                            .w = packed.data(),
+                            .dx = dx.data(),
+                            .x = fx.data(),
+                            .partial = partial.data(),
+                            .dw = dw.data(),
+                            .db = db.data(),
+                            .scratch = scratch.data()};
+      k().stem_data_grad(job, team);
+      k().stem_weight_grad(job, team);
+    });
+    EXPECT_LT(relative_error(to_planar(y, s.images, s.out, pixels, lanes), reference::forward(s, x, w, b)),
+              kTolerance);
+    EXPECT_LT(relative_error(dx, reference::data_grad(s, g, w)), kTolerance);
+    EXPECT_LT(relative_error(dw, reference::weight_grad(s, x, g)), kTolerance);
+    Doubles want(s.out);
+    for (std::size_t i = 0; i < g.size(); ++i) want[i / pixels % s.out] += g[i];
+    EXPECT_LT(relative_error(db, want), kTolerance);
+  }
+}
+
+TEST_P(KernelTest, FoldedScaleMultipliesOutputChannels) {
+  std::mt19937 rng(7);
+  const Shape s{.images = 1, .in = 8, .out = 16, .height = 5, .width = 5};
+  const Doubles x = random_values(rng, s.in * 25), w = random_values(rng, std::size_t(s.out) * s.in * 9);
+  const Doubles scale = random_values(rng, s.out);
+  Doubles scaled = w;
+  for (std::size_t i = 0; i < w.size(); ++i) scaled[i] *= scale[i / (s.in * 9)];
+  const Buffer px = to_panels(x, 1, s.in, 25, k().lanes), u = weights(s, w, false, floats(scale).data());
+  Buffer y(std::size_t(wide(s.out)) * 25);
+  run(Case{s, 1, 4, false},
+      ConvJob{.images = 1,
+              .height = 5,
+              .width = 5,
+              .in = wide(s.in),
+              .out = wide(s.out),
+              .x = px.data(),
+              .u = u.data(),
+              .y = y.data(),
+              .epilogue = {},
+              .schedule = {}},
+      wide(s.in), wide(s.out), k().lanes, k().conv);
+  EXPECT_LT(relative_error(to_planar(y, 1, s.out, 25, k().lanes), reference::forward(s, x, scaled, {})),
+            kTolerance);
+}
+
+TEST_P(KernelTest, ResultsDoNotDependOnThreadsOrBlocks) {
+  std::mt19937 rng(8);
+  const Shape s{.images = 3, .in = 16, .out = 24, .height = 11, .width = 9};
+  const int pixels = 99, lanes = k().lanes;
+  const Buffer px =
+      to_panels(random_values(rng, std::size_t(s.images) * s.in * pixels), s.images, s.in, pixels, lanes);
+  const Buffer u = weights(s, random_values(rng, std::size_t(s.out) * s.in * 9), false);
+  std::vector<float> first;
+  for (const Case& c : {Case{s, 1, 64, false}, Case{s, 2, 5, false}, Case{s, 3, 7, true}}) {
+    Buffer y(std::size_t(s.images) * wide(s.out) * pixels);
+    run(c,
+        ConvJob{.images = s.images,
+                .height = s.height,
+                .width = s.width,
+                .in = wide(s.in),
+                .out = wide(s.out),
+                .x = px.data(),
+                .u = u.data(),
+                .y = y.data(),
+                .epilogue = {},
+                .schedule = {}},
+        wide(s.in), wide(s.out), lanes, k().conv);
+    if (first.empty()) first.assign(y.data(), y.data() + y.size());
+    EXPECT_EQ(std::memcmp(first.data(), y.data(), y.size() * sizeof(float)), 0) << c.text();
+  }
+}
+
+TEST_P(KernelTest, PoolingAndItsGradient) {
+  std::mt19937 rng(9);
+  const int images = 3, channels = 24, pixels = 6, lanes = k().lanes;
+  const Doubles x = random_values(rng, std::size_t(images) * channels * pixels);
+  const Doubles df = random_values(rng, std::size_t(images) * channels), gate = random_values(rng, x.size());
+  Doubles want(df.size()), want_grad(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    want[i / pixels] += x[i] / pixels;
+    want_grad[i] = df[i / pixels] / pixels * (gate[i] > 0 ? 1 : kSlope);
+  }
+  const Buffer px = to_panels(x, images, channels, pixels, lanes);
+  const std::vector<std::uint8_t> signs = to_signs(gate, images, channels, pixels, lanes);
+  std::vector<float> features(df.size());
+  Buffer dx(px.size());
+  run_team(2, [&](const Team& team) {
+    k().pool(px.data(), images, wide(channels), channels, pixels, features.data(), team);
+    k().pool_grad(floats(df).data(), images, wide(channels), channels, pixels, signs.data(), kSlope,
+                  dx.data(), team);
+  });
+  EXPECT_LT(relative_error(features, want), 1e-6);
+  EXPECT_LT(relative_error(to_planar(dx, images, channels, pixels, lanes), want_grad), 1e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sets, KernelTest, ::testing::ValuesIn(available_kernels()),
+                         [](const auto& info) { return std::string(info.param->name); });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(KernelTest);
+
+}  // namespace
+}  // namespace ebclr::cpu
