@@ -11,7 +11,7 @@ namespace ebclr::data {
 
 /// What to load and how.
 struct SourceOptions {
-  std::string source;               ///< "mnist", "fmnist", "cifar10", "cifar100", "shapes[28][-gray]" or a folder
+  std::string source;  ///< "mnist", "fmnist", "cifar10", "cifar100", "shapes[28][-gray]" or a folder
   std::filesystem::path data_root;  ///< empty: $EBCLR_DATA, else the user's cache folder
   int64_t image_size = 0;           ///< folders: short side after resizing, centre-cropped; 0: 32
   bool grayscale = false;           ///< folders: read as one channel

@@ -20,6 +20,7 @@ struct ImageSet {
   torch::Tensor labels;                   ///< int64 [N], kNoLabel where unknown
   torch::Tensor coarse_labels;            ///< int64 [N] for CIFAR-100, else undefined
   std::vector<std::string> class_names;   ///< one per label
+  std::vector<std::string> coarse_names;  ///< one per coarse label
   std::vector<std::string> files;         ///< relative paths for folders, else empty
   std::vector<std::string> notes;         ///< what a user should know, e.g. "3 files could not be read: ..."
 

@@ -1,6 +1,7 @@
 #pragma once
 // Batches of view pairs, made ahead of training by a pool of threads.
 
+#include <functional>
 #include <memory>
 
 #include "data/views.h"
@@ -18,9 +19,11 @@ struct LoaderOptions {
   int64_t batch_size = 128;
   uint64_t seed = 0;
   int threads = 1;
-  int ahead = 3;         ///< batches kept ready
-  bool drop_last = true;  ///< the last, smaller batch of an epoch is left out
+  int ahead = 3;                ///< batches kept ready
+  bool drop_last = true;        ///< the last, smaller batch of an epoch is left out
   int64_t rank = 0, world = 1;  ///< this process's share of every epoch (global batch = world * batch_size)
+  /// Called by a worker before it makes batch (epoch, number); what it throws reaches next().
+  std::function<void(int64_t epoch, int64_t number)> on_batch;
 };
 
 /// Endless sequence of batches in a seeded order per epoch; can start at any (epoch, batch), which is how

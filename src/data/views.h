@@ -1,21 +1,24 @@
 #pragma once
 // Augmented views of one image. A view depends only on (seed, epoch, image index, view number).
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
 
 #include "core/rng.h"
 #include "data/image_set.h"
+#include "data/view_ops.h"
 
 namespace ebclr::data {
 
-/// Whether each image has its own random draw or a whole batch shares one (as the paper's released code does).
+/// Whether each image has its own random draw or a whole batch shares one (as the paper's released code
+/// does).
 enum class Scope { kImage, kBatch };
 
 /// The SimCLR set; defaults are SimCLR's for CIFAR, jitter strength 0.5. Grey images: crop and noise only.
 struct ViewOptions {
-  double crop_min = 0.08, crop_max = 1.0;          ///< area of the crop as a part of the image
+  double crop_min = 0.08, crop_max = 1.0;           ///< area of the crop as a part of the image
   double ratio_min = 3.0 / 4, ratio_max = 4.0 / 3;  ///< width over height of the crop
   double flip = 0.5;
   double jitter = 0.8;  ///< probability
@@ -24,9 +27,18 @@ struct ViewOptions {
   double blur = 0.0;  ///< probability
   int blur_kernel = 3;
   double blur_sigma_min = 0.1, blur_sigma_max = 2.0;
-  double noise = 0.03;  ///< standard deviation in [0,1] scale; 0 for the baselines
+  double noise = 0.03;     ///< standard deviation in [0,1] scale; 0 for the baselines
   bool gray_full = false;  ///< grey images: also flip and blur
   Scope scope = Scope::kImage;
+};
+
+/// Everything that is random about one view but its noise.
+struct ViewDraw {
+  Crop crop;
+  bool flip = false, jitter = false, grayscale = false, blur = false;
+  std::array<uint8_t, 4> order = {0, 1, 2, 3};  ///< of brightness, contrast, saturation, hue
+  float brightness = 1, contrast = 1, saturation = 1, hue = 0;
+  double blur_sigma = 1;
 };
 
 /// Makes views of images of one size. Thread-safe: all state is per call.
@@ -36,10 +48,18 @@ class ViewMaker {
 
   /// Writes one view as float CHW in [-1, 1] (noise may step over) from uint8 CHW pixels.
   /// `rng` decides every draw; with Scope::kBatch pass the same transform stream for each image
-  /// (see make_view) so that only the noise differs.
+  /// (see ViewKey) so that only the noise differs.
   void make(const uint8_t* pixels, core::Rng transform, core::Rng noise, float* out) const;
 
+  /// Draws one transform, as torchvision's RandomResizedCrop, ColorJitter and GaussianBlur draw theirs.
+  ViewDraw draw(core::Rng& rng) const;
+  /// Applies a transform; `out` is float CHW in [-1, 1] before noise.
+  void render(const uint8_t* pixels, const ViewDraw& draw, const core::Rng& noise, float* out) const;
+
   const ViewOptions& options() const { return options_; }
+  int64_t channels() const { return channels_; }
+  int64_t height() const { return height_; }
+  int64_t width() const { return width_; }
 
  private:
   ViewOptions options_;
@@ -50,6 +70,11 @@ class ViewMaker {
 struct ViewKey {
   uint64_t seed = 0, epoch = 0, image = 0, view = 0;
   uint64_t batch = 0;  ///< only used by Scope::kBatch
+
+  /// Stream of the transform: of the image, or of the batch.
+  core::Rng transform(Scope scope) const;
+  /// Stream of the noise: always the image's own.
+  core::Rng noise() const;
 };
 
 /// A whole batch: out [N, C, H, W] float, row i from image indices[i] (int64 [N]).

@@ -1,0 +1,238 @@
+#include "data/catalog.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <optional>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "data/cifar.h"
+#include "data/folder.h"
+#include "data/idx.h"
+#include "data/shapes.h"
+
+namespace ebclr::data {
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kComponent = "data";
+constexpr int64_t kShapesTrain = 10000, kShapesTest = 2000;
+
+const std::vector<std::string> kDigits = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+const std::vector<std::string> kClothes = {"T-shirt/top", "trouser", "pullover", "dress", "coat",
+                                           "sandal",      "shirt",   "sneaker",  "bag",   "ankle boot"};
+
+// A set that lives in files under the data root.
+struct StoredSet {
+  std::string name, description;
+  std::string get;                   // what `ebclr data get` calls it
+  std::vector<std::string> folders;  // where it may be, ours first, then where other tools unpack it
+  bool (*present)(const fs::path&);
+  ImageSet (*read)(const fs::path&, const std::string& split);
+};
+
+const std::vector<StoredSet>& stored_sets() {
+  static const std::vector<StoredSet> sets = {
+      {"mnist",
+       "70,000 handwritten digits, 28 x 28 grey, 10 classes",
+       "mnist",
+       {"mnist", "MNIST/raw"},
+       has_idx_set,
+       [](const fs::path& f, const std::string& split) { return read_idx_set(f, "mnist", split, kDigits); }},
+      {"fmnist",
+       "Fashion-MNIST: 70,000 pieces of clothing, 28 x 28 grey, 10 classes",
+       "fmnist",
+       {"fmnist", "fashion-mnist", "FashionMNIST/raw"},
+       has_idx_set,
+       [](const fs::path& f, const std::string& split) {
+         return read_idx_set(f, "fmnist", split, kClothes);
+       }},
+      {"cifar10",
+       "60,000 photos, 32 x 32 colour, 10 classes",
+       "cifar10",
+       {"cifar10", "cifar-10-batches-bin"},
+       has_cifar10,
+       [](const fs::path& f, const std::string& split) { return read_cifar10(f, split); }},
+      {"cifar100",
+       "60,000 photos, 32 x 32 colour, 100 classes",
+       "cifar100",
+       {"cifar100", "cifar-100-binary"},
+       has_cifar100,
+       [](const fs::path& f, const std::string& split) { return read_cifar100(f, split, false); }},
+      {"cifar100-coarse",
+       "the same photos with the 20 coarse classes",
+       "cifar100",
+       {"cifar100", "cifar-100-binary"},
+       has_cifar100,
+       [](const fs::path& f, const std::string& split) { return read_cifar100(f, split, true); }},
+  };
+  return sets;
+}
+
+// The folder that holds the set, or nothing.
+std::optional<fs::path> find_folder(const StoredSet& set, const fs::path& root) {
+  for (const auto& f : set.folders)
+    if (set.present(root / f)) return root / f;
+  return std::nullopt;
+}
+
+// "shapes[28][-gray]"; nothing if the name is not of that form.
+std::optional<ShapesOptions> parse_shapes(std::string_view name) {
+  if (!name.starts_with("shapes")) return std::nullopt;
+  name.remove_prefix(6);
+  ShapesOptions o;
+  if (name.ends_with("-gray")) {
+    o.gray = true;
+    name.remove_suffix(5);
+  }
+  if (name == "28") {
+    o.size = 28;
+  } else if (!name.empty() && name != "32") {
+    return std::nullopt;
+  }
+  return o;
+}
+
+TrainTest load_shapes(ShapesOptions shapes, const SourceOptions& o) {
+  if (o.image_size > 0) shapes.size = o.image_size;
+  shapes.gray |= o.grayscale;
+  shapes.seed = o.seed;
+  TrainTest out;
+  shapes.count = o.limit > 0 ? o.limit : kShapesTrain;
+  out.train = make_shapes(shapes, "train");
+  shapes.count = o.limit_test > 0 ? o.limit_test : kShapesTest;
+  out.test = make_shapes(shapes, "test");
+  return out;
+}
+
+// Sub-folders that already are splits: train beside test, val or valid.
+std::optional<fs::path> test_beside_train(const fs::path& folder) {
+  std::error_code ec;
+  if (!fs::is_directory(folder / "train", ec)) return std::nullopt;
+  for (const char* name : {"test", "val", "valid"})
+    if (fs::is_directory(folder / name, ec)) return folder / name;
+  return std::nullopt;
+}
+
+TrainTest load_folder(const SourceOptions& o) {
+  const fs::path folder = o.source;
+  FolderOptions options{.image_size = o.image_size > 0 ? o.image_size : 32, .grayscale = o.grayscale};
+  TrainTest out;
+  if (const auto test = test_beside_train(folder); test && o.labels_csv.empty()) {
+    out.train = read_folder(folder / "train", options);
+    out.test = read_folder(*test, options);
+    std::error_code ec;
+    out.train.name = out.test.name = fs::canonical(folder, ec).filename().string();
+    if (out.train.class_names != out.test.class_names)
+      core::usage_error(
+          kComponent,
+          fmt::format("{}: train and {} have different class folders ({} and {}); make them "
+                      "equal",
+                      folder.string(), test->filename().string(), out.train.classes(), out.test.classes()));
+  } else {
+    options.labels_csv = o.labels_csv;
+    const auto all = read_folder(folder, options);
+    if (o.test_fraction == 0) {
+      out.train = all;
+      out.test = select(all, torch::empty({0}, torch::kInt64));
+    } else {
+      const auto [rest, held] = hold_out(all, o.test_fraction, o.seed);
+      out.train = select(all, rest);
+      out.test = select(all, held);
+    }
+    out.test.notes.clear();  // said once
+  }
+  out.train.split = "train";
+  out.test.split = "test";
+  return out;
+}
+
+}  // namespace
+
+fs::path default_data_root() {
+  const auto variable = [](const char* name) {
+    const char* v = std::getenv(name);
+    return std::string(v ? v : "");
+  };
+  if (const auto v = variable("EBCLR_DATA"); !v.empty()) return v;
+  if (const auto v = variable("XDG_CACHE_HOME"); !v.empty()) return fs::path(v) / "ebclr";
+  if (const auto v = variable("HOME"); !v.empty()) return fs::path(v) / ".cache" / "ebclr";
+  core::usage_error(kComponent, "neither EBCLR_DATA nor HOME is set; pass --data-root");
+}
+
+std::vector<CatalogEntry> catalog(const fs::path& data_root) {
+  const fs::path root = data_root.empty() ? default_data_root() : data_root;
+  std::vector<CatalogEntry> out;
+  for (const auto& set : stored_sets()) {
+    const auto found = find_folder(set, root);
+    out.push_back({set.name, set.description, found.has_value(), found.value_or(root / set.folders.front())});
+  }
+  out.push_back({"shapes",
+                 "12,000 or as many as asked for, drawn in memory: shapes on textured ground, 32 x 32 "
+                 "colour, 10 classes; "
+                 "also shapes28, shapes-gray, shapes28-gray",
+                 true,
+                 {}});
+  return out;
+}
+
+TrainTest load(const SourceOptions& o) {
+  if (o.limit < 0 || o.limit_test < 0)
+    core::usage_error(kComponent,
+                      fmt::format("limit is {}; expected 0 (all) or more", std::min(o.limit, o.limit_test)));
+  if (!(o.test_fraction >= 0 && o.test_fraction < 1))
+    core::usage_error(kComponent,
+                      fmt::format("test_fraction is {}; expected at least 0 and below 1", o.test_fraction));
+  if (o.image_size < 0)
+    core::usage_error(kComponent, fmt::format("image_size is {}; expected 8 or more", o.image_size));
+  if (const auto shapes = parse_shapes(o.source)) return load_shapes(*shapes, o);
+
+  TrainTest out;
+  const auto& sets = stored_sets();
+  const auto set = std::find_if(sets.begin(), sets.end(), [&](const auto& s) { return s.name == o.source; });
+  std::error_code ec;
+  if (set != sets.end()) {
+    const fs::path root = o.data_root.empty() ? default_data_root() : o.data_root;
+    const auto folder = find_folder(*set, root);
+    if (!folder)
+      core::usage_error(kComponent, fmt::format("{} is not in {}; run: ebclr data get {}", set->name,
+                                                root.string(), set->get));
+    out.train = set->read(*folder, "train");
+    out.test = set->read(*folder, "test");
+    if (o.image_size > 0 && o.image_size != out.train.height())
+      core::usage_error(
+          kComponent,
+          fmt::format("image_size {} does not apply to {}, whose images are {} x {}; leave it out",
+                      o.image_size, set->name, out.train.height(), out.train.width()));
+    if (o.grayscale && out.train.channels() == 3)
+      core::usage_error(kComponent,
+                        fmt::format("grayscale applies to folders and shapes, not to {}", set->name));
+    if (!o.labels_csv.empty())
+      core::usage_error(kComponent, fmt::format("a labels file applies to folders, not to {}", set->name));
+    if (out.train.height() != out.test.height() || out.train.width() != out.test.width())
+      core::usage_error(
+          kComponent, fmt::format("{}: train images are {} x {}, test images {} x {}; expected one size",
+                                  folder->string(), out.train.height(), out.train.width(), out.test.height(),
+                                  out.test.width()));
+  } else if (fs::is_directory(o.source, ec)) {
+    out = load_folder(o);
+  } else {
+    std::vector<std::string> names;
+    for (const auto& s : sets) names.push_back(s.name);
+    for (const char* s : {"shapes", "shapes28", "shapes-gray", "shapes28-gray"}) names.emplace_back(s);
+    const auto near = core::nearest(o.source, names);
+    core::usage_error(kComponent, fmt::format("{}: neither a known set nor a folder{}; known: {}",
+                                              o.source.empty() ? "(empty name)" : o.source,
+                                              near ? fmt::format("; did you mean {}?", *near) : "",
+                                              core::join(names, ", ")));
+  }
+  out.train = limit(out.train, o.limit, o.seed);
+  if (out.test.size() > 0) out.test = limit(out.test, o.limit_test, o.seed);
+  return out;
+}
+
+}  // namespace ebclr::data

@@ -1,0 +1,146 @@
+#include "data/image_set.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "core/error.h"
+#include "core/rng.h"
+
+namespace ebclr::data {
+
+namespace {
+
+constexpr std::string_view kComponent = "data.set";
+
+// What the draws of kSubset are for.
+constexpr uint64_t kLimitDraw = 1, kHoldOutDraw = 2;
+
+template <typename T>
+void shuffle(std::vector<T>& items, core::Rng rng) {
+  for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[rng.below(i)]);
+}
+
+// Indices per label, each list in a seeded order. Unlabelled images are a group of their own (kNoLabel).
+std::map<int64_t, std::vector<int64_t>> shuffled_groups(const ImageSet& set, uint64_t seed, uint64_t draw) {
+  std::map<int64_t, std::vector<int64_t>> groups;
+  const auto labels =
+      set.labels.defined() ? set.labels.contiguous() : torch::full({set.size()}, kNoLabel, torch::kInt64);
+  const auto* label = labels.data_ptr<int64_t>();
+  for (int64_t i = 0; i < set.size(); ++i) groups[label[i]].push_back(i);
+  for (auto& [l, indices] : groups)
+    shuffle(indices, core::Rng(seed, core::Stream::kSubset, {draw, static_cast<uint64_t>(l)}));
+  return groups;
+}
+
+torch::Tensor sorted_tensor(std::vector<int64_t> v) {
+  std::sort(v.begin(), v.end());
+  return torch::tensor(v, torch::kInt64);
+}
+
+// How many of `total` each group gives when shares follow sizes: largest remainders round up.
+std::vector<int64_t> proportional(const std::vector<int64_t>& sizes, int64_t total) {
+  const auto n = static_cast<double>(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}));
+  std::vector<int64_t> counts(sizes.size());
+  std::vector<std::pair<double, size_t>> rest;
+  int64_t given = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const double share = static_cast<double>(total) * static_cast<double>(sizes[i]) / n;
+    counts[i] = std::min(sizes[i], static_cast<int64_t>(share));
+    given += counts[i];
+    rest.emplace_back(-(share - std::floor(share)), i);
+  }
+  std::sort(rest.begin(), rest.end());
+  for (size_t k = 0; given < total; k = (k + 1) % rest.size()) {
+    const size_t i = rest[k].second;
+    if (counts[i] == sizes[i]) continue;
+    ++counts[i];
+    ++given;
+  }
+  return counts;
+}
+
+}  // namespace
+
+bool ImageSet::labelled() const {
+  return size() > 0 && labels.defined() && labels.min().item<int64_t>() != kNoLabel;
+}
+
+ImageSet select(const ImageSet& set, const torch::Tensor& indices) {
+  ImageSet out;
+  out.name = set.name;
+  out.split = set.split;
+  out.class_names = set.class_names;
+  out.coarse_names = set.coarse_names;
+  out.notes = set.notes;
+  const auto rows = indices.to(torch::kInt64).contiguous();
+  if (rows.numel() > 0) {
+    const auto low = rows.min().item<int64_t>(), high = rows.max().item<int64_t>();
+    if (low < 0 || high >= set.size())
+      core::usage_error(kComponent, fmt::format("image {} of a set of {}", low < 0 ? low : high, set.size()));
+  }
+  out.pixels = set.pixels.index_select(0, rows);
+  if (set.labels.defined()) out.labels = set.labels.index_select(0, rows);
+  if (set.coarse_labels.defined()) out.coarse_labels = set.coarse_labels.index_select(0, rows);
+  if (!set.files.empty()) {
+    const auto* p = rows.data_ptr<int64_t>();
+    for (int64_t i = 0; i < rows.numel(); ++i) out.files.push_back(set.files[p[i]]);
+  }
+  return out;
+}
+
+ImageSet limit(const ImageSet& set, int64_t limit, uint64_t seed) {
+  if (limit < 0) core::usage_error(kComponent, fmt::format("limit is {}; expected 0 (all) or more", limit));
+  if (limit == 0 || limit >= set.size()) return set;
+  auto groups = shuffled_groups(set, seed, kLimitDraw);
+  std::vector<int64_t> taken;
+  int64_t wanted = limit;
+  // Unlabelled images keep their share of the set; the labelled rest is balanced.
+  if (auto it = groups.find(kNoLabel); it != groups.end()) {
+    const auto none = static_cast<int64_t>(it->second.size());
+    const int64_t keep = groups.size() == 1 ? limit : proportional({none, set.size() - none}, limit)[0];
+    taken.insert(taken.end(), it->second.begin(), it->second.begin() + keep);
+    wanted -= keep;
+    groups.erase(it);
+  }
+  // Round after round one image per class, so that smaller limits are subsets of larger ones and an exhausted
+  // class leaves its turns to the others. The order of classes inside a round is seeded.
+  std::vector<const std::vector<int64_t>*> classes;
+  for (const auto& [label, indices] : groups) classes.push_back(&indices);
+  shuffle(classes, core::Rng(seed, core::Stream::kSubset, {kLimitDraw, ~uint64_t{1}}));
+  for (size_t round = 0; wanted > 0; ++round) {
+    for (const auto* indices : classes) {
+      if (wanted == 0 || round >= indices->size()) continue;
+      taken.push_back((*indices)[round]);
+      --wanted;
+    }
+  }
+  return select(set, sorted_tensor(std::move(taken)));
+}
+
+std::pair<torch::Tensor, torch::Tensor> hold_out(const ImageSet& set, double fraction, uint64_t seed) {
+  if (!(fraction >= 0 && fraction < 1))
+    core::usage_error(kComponent,
+                      fmt::format("held-out fraction is {}; expected at least 0 and below 1", fraction));
+  const auto groups = shuffled_groups(set, seed, kHoldOutDraw);
+  std::vector<int64_t> rest, held, sizes;
+  for (const auto& [label, indices] : groups) sizes.push_back(static_cast<int64_t>(indices.size()));
+  const auto total = static_cast<int64_t>(std::llround(fraction * static_cast<double>(set.size())));
+  const auto counts = total > 0 ? proportional(sizes, total) : std::vector<int64_t>(sizes.size(), 0);
+  size_t g = 0;
+  for (const auto& [label, indices] : groups) {
+    held.insert(held.end(), indices.begin(), indices.begin() + counts[g]);
+    rest.insert(rest.end(), indices.begin() + counts[g], indices.end());
+    ++g;
+  }
+  return {sorted_tensor(std::move(rest)), sorted_tensor(std::move(held))};
+}
+
+torch::Tensor to_unit_range(const torch::Tensor& pixels) {
+  return pixels.to(torch::kFloat32).mul(2.0 / 255.0).sub_(1.0);
+}
+
+}  // namespace ebclr::data
