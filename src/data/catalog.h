@@ -11,15 +11,15 @@ namespace ebclr::data {
 
 /// What to load and how.
 struct SourceOptions {
-  std::string source;  ///< "mnist", "fmnist", "cifar10", "cifar100", "shapes[28][-gray]" or a folder
-  std::filesystem::path data_root;  ///< empty: $EBCLR_DATA, else the user's cache folder
-  int64_t image_size = 0;           ///< folders: short side after resizing, centre-cropped; 0: 32
-  bool grayscale = false;           ///< folders: read as one channel
-  std::string labels_csv;           ///< folders: CSV of path,label for a part of the images
-  double test_fraction = 0.1;       ///< folders: seeded part that becomes the test split
-  uint64_t seed = 0;                ///< of that split, of `limit` and of `shapes`
-  int64_t limit = 0;                ///< train images, class-balanced; 0: all
-  int64_t limit_test = 0;           ///< the same for the test split
+  std::string source = {};  ///< "mnist", "fmnist", "cifar10", "cifar100", "shapes[28][-gray]" or a folder
+  std::filesystem::path data_root = {};  ///< empty: $EBCLR_DATA, else the user's cache folder
+  int64_t image_size = 0;                ///< folders: short side after resizing, centre-cropped; 0: 32
+  bool grayscale = false;                ///< folders: read as one channel
+  std::string labels_csv = {};           ///< folders: CSV of path,label for a part of the images
+  double test_fraction = 0.1;            ///< folders: seeded part that becomes the test split
+  uint64_t seed = 0;                     ///< of that split, of `limit` and of `shapes`
+  int64_t limit = 0;                     ///< train images, class-balanced; 0: all
+  int64_t limit_test = 0;                ///< the same for the test split
 };
 
 /// Both splits; `test` may be empty (size 0).

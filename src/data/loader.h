@@ -23,7 +23,7 @@ struct LoaderOptions {
   bool drop_last = true;        ///< the last, smaller batch of an epoch is left out
   int64_t rank = 0, world = 1;  ///< this process's share of every epoch (global batch = world * batch_size)
   /// Called by a worker before it makes batch (epoch, number); what it throws reaches next().
-  std::function<void(int64_t epoch, int64_t number)> on_batch;
+  std::function<void(int64_t epoch, int64_t number)> on_batch = {};
 };
 
 /// Endless sequence of batches in a seeded order per epoch; can start at any (epoch, batch), which is how
