@@ -1,0 +1,348 @@
+#include "eval/linear.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/error.h"
+#include "core/rng.h"
+
+namespace ebclr::eval {
+namespace {
+
+// Parts of the key of the evaluation stream, so that no two uses share numbers.
+enum class Use : uint64_t { kOrder = 1, kStart = 2, kSplit = 3, kDraw = 4 };
+
+core::Rng stream(uint64_t seed, Use use, uint64_t part) {
+  return core::Rng(seed, core::Stream::kEval, {static_cast<uint64_t>(use), part});
+}
+
+void shuffle(std::vector<int64_t>& items, core::Rng rng) {
+  for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[rng.below(i)]);
+}
+
+torch::Tensor to_tensor(std::vector<int64_t> rows) {
+  std::sort(rows.begin(), rows.end());
+  return torch::tensor(rows, torch::kInt64);
+}
+
+std::map<int64_t, std::vector<int64_t>> rows_by_class(const torch::Tensor& labels) {
+  std::map<int64_t, std::vector<int64_t>> rows;
+  const auto flat = labels.to(torch::kCPU, torch::kInt64).contiguous();
+  for (int64_t i = 0; i < flat.numel(); ++i) rows[flat.data_ptr<int64_t>()[i]].push_back(i);
+  return rows;
+}
+
+Labelled take(const Labelled& part, const torch::Tensor& rows) {
+  return {part.features.index_select(0, rows), part.labels.index_select(0, rows)};
+}
+
+void check_options(const ProbeOptions& options) {
+  if (options.rates.empty())
+    core::usage_error("eval.linear", "the grid of learning rates is empty; give one or more");
+  for (double r : options.rates) {
+    if (!(r > 0) || !std::isfinite(r)) {
+      core::usage_error("eval.linear", fmt::format("learning rate {} in the grid; use values above 0", r));
+    }
+  }
+  if (options.epochs < 1 || options.batch_size < 1) {
+    core::usage_error("eval.linear", fmt::format("{} epochs with batches of {}; use 1 or more",
+                                                 options.epochs, options.batch_size));
+  }
+  if (!(options.held_out > 0 && options.held_out < 1)) {
+    core::usage_error("eval.linear",
+                      fmt::format("held-out share {}; use a value between 0 and 1", options.held_out));
+  }
+}
+
+/// Turns logits [B, R, C] into the gradient of the mean cross-entropy of each rate, in place.
+void softmax_gradient(float* logits, const int64_t* labels, int64_t batch, int64_t rates, int64_t classes) {
+  const float share = 1.0f / static_cast<float>(batch);
+  at::parallel_for(0, batch, 8, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      for (int64_t r = 0; r < rates; ++r) {
+        float* row = logits + (b * rates + r) * classes;
+        float top = row[0], sum = 0;
+        for (int64_t c = 1; c < classes; ++c) top = std::max(top, row[c]);
+        for (int64_t c = 0; c < classes; ++c) row[c] -= top;
+        for (int64_t c = 0; c < classes; ++c) row[c] = std::exp(row[c]);
+        for (int64_t c = 0; c < classes; ++c) sum += row[c];
+        const float factor = share / sum;
+        for (int64_t c = 0; c < classes; ++c) row[c] *= factor;
+        row[labels[b]] -= share;
+      }
+    }
+  });
+}
+
+/// Adam's state for a parameter of `rows` x `columns`, where column j has its own learning rate.
+class Adam {
+ public:
+  Adam(int64_t rows, int64_t columns, const std::vector<float>& rates)
+      : rows_(rows), columns_(columns), rates_(rates), first_(rows * columns), second_(rows * columns) {}
+
+  void step(float* parameter, const float* gradient, int64_t t) {
+    constexpr float kBeta1 = 0.9f, kBeta2 = 0.999f, kEpsilon = 1e-8f;
+    const auto bias1 = static_cast<float>(1 - std::pow(0.9, static_cast<double>(t)));
+    const auto root2 = static_cast<float>(std::sqrt(1 - std::pow(0.999, static_cast<double>(t))));
+    at::parallel_for(0, rows_, std::max<int64_t>(1, 8192 / columns_), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        float* w = parameter + i * columns_;
+        const float* g = gradient + i * columns_;
+        float* m = first_.data() + i * columns_;
+        float* v = second_.data() + i * columns_;
+        const float* rate = rates_.data();
+#pragma omp simd
+        for (int64_t j = 0; j < columns_; ++j) {
+          m[j] = kBeta1 * m[j] + (1 - kBeta1) * g[j];
+          v[j] = kBeta2 * v[j] + (1 - kBeta2) * g[j] * g[j];
+          w[j] -= rate[j] / bias1 * m[j] / (std::sqrt(v[j]) / root2 + kEpsilon);
+        }
+      }
+    });
+  }
+
+ private:
+  int64_t rows_, columns_;
+  std::vector<float> rates_, first_, second_;
+};
+
+int64_t best_of(const std::vector<double>& accuracies) {
+  return std::max_element(accuracies.begin(), accuracies.end()) - accuracies.begin();
+}
+
+std::vector<double> accuracies(const Probe& probe, const Labelled& part) {
+  const auto right = probe.predict(part.features).eq(part.labels.unsqueeze(0)).to(torch::kFloat64).mean(1);
+  std::vector<double> out;
+  for (int64_t r = 0; r < right.size(0); ++r) {
+    // A diverged classifier predicts something too; it may not win.
+    const bool sound = probe.weight[r].isfinite().all().item<bool>();
+    out.push_back(sound ? right[r].item<double>() : 0.0);
+  }
+  return out;
+}
+
+/// The honest choice: grid on one part of train, judged on the other, winner refitted on all of it.
+ProbeResult fit_honestly(const Labelled& train, int64_t classes, const ProbeOptions& options) {
+  ProbeResult result;
+  result.protocol = ProbeProtocol::kHonest;
+  result.rates = options.rates;
+  const auto [rest, held] = stratified_split(train.labels, options.held_out, options.seed);
+  // A whole grid costs little more than one rate, but both stages train on (nearly) all of train.
+  constexpr double kGridShare = 0.8;
+  ProbeOptions grid = options, refit = options;
+  if (options.progress) {
+    grid.progress = [&](double done) { options.progress(kGridShare * done); };
+    refit.progress = [&](double done) { options.progress(kGridShare + (1 - kGridShare) * done); };
+  }
+  const bool nothing_held = held.numel() == 0;
+  const Labelled fit = nothing_held ? train : take(train, rest),
+                 judge = nothing_held ? train : take(train, held);
+  result.grid_accuracy = accuracies(train_probe(fit, classes, grid), judge);
+  result.best = best_of(result.grid_accuracy);
+  refit.rates = {options.rates[result.best]};
+  result.probe = train_probe(train, classes, refit);
+  return result;
+}
+
+}  // namespace
+
+ProbeProtocol probe_protocol(std::string_view name) {
+  if (name == "honest") return ProbeProtocol::kHonest;
+  if (name == "paper") return ProbeProtocol::kPaper;
+  core::usage_error("eval.linear", fmt::format("unknown protocol '{}'; use honest or paper", name));
+}
+
+std::string_view name(ProbeProtocol protocol) {
+  return protocol == ProbeProtocol::kHonest ? "honest" : "paper";
+}
+
+std::string_view label(ProbeProtocol protocol) {
+  return protocol == ProbeProtocol::kHonest
+             ? "honest: learning rate chosen on a held-out part of train, test read once"
+             : "paper: best test accuracy over the grid, learning rate chosen on test";
+}
+
+std::vector<double> ProbeOptions::log_grid(double low, double high, int count) {
+  std::vector<double> out;
+  for (int i = 0; i < count; ++i)
+    out.push_back(std::pow(10, count > 1 ? low + (high - low) * i / (count - 1) : low));
+  return out;
+}
+
+torch::Tensor Probe::predict(const torch::Tensor& features) const {
+  torch::NoGradGuard no_grad;
+  const int64_t rates = weight.size(0), classes = weight.size(1);
+  const auto flat = weight.reshape({rates * classes, -1}).t();
+  std::vector<torch::Tensor> parts;
+  constexpr int64_t kBlock = 8192;
+  for (int64_t i = 0; i < features.size(0); i += kBlock) {
+    auto x = features.narrow(0, i, std::min(kBlock, features.size(0) - i)).to(torch::kFloat32);
+    if (mean.defined()) x = (x - mean) * scale;
+    parts.push_back(torch::addmm(bias.flatten(), x, flat).view({-1, rates, classes}).argmax(2));
+  }
+  return torch::cat(parts).t().contiguous();
+}
+
+Probe Probe::only(int64_t r) const {
+  return {weight.narrow(0, r, 1).clone(), bias.narrow(0, r, 1).clone(), mean, scale};
+}
+
+torch::Tensor probe_order(int64_t n, uint64_t seed, int64_t epoch) {
+  std::vector<int64_t> order(n);
+  for (int64_t i = 0; i < n; ++i) order[i] = i;
+  shuffle(order, stream(seed, Use::kOrder, static_cast<uint64_t>(epoch)));
+  return torch::tensor(order, torch::kInt64);
+}
+
+std::pair<torch::Tensor, torch::Tensor> probe_start(int64_t classes, int64_t width, uint64_t seed) {
+  core::Rng rng = stream(seed, Use::kStart, 0);
+  const float bound = 1.0f / std::sqrt(static_cast<float>(width));
+  auto weight = torch::empty({classes, width}), bias = torch::empty({classes});
+  for (int64_t i = 0; i < weight.numel(); ++i) weight.data_ptr<float>()[i] = rng.uniform(-bound, bound);
+  for (int64_t i = 0; i < bias.numel(); ++i) bias.data_ptr<float>()[i] = rng.uniform(-bound, bound);
+  return {weight, bias};
+}
+
+Probe train_probe(const Labelled& train, int64_t classes, const ProbeOptions& options) {
+  check_options(options);
+  check_labelled(train, classes, "train");
+  torch::NoGradGuard no_grad;
+  const int64_t n = train.features.size(0), width = train.features.size(1);
+  const auto rates = static_cast<int64_t>(options.rates.size()), columns = rates * classes;
+  auto x = train.features.to(torch::kCPU, torch::kFloat32).contiguous();
+  const auto labels = train.labels.to(torch::kCPU, torch::kInt64).contiguous();
+  Probe probe;
+  if (options.standardise) {
+    probe.mean = x.mean(0);
+    const auto deviation = x.std(0, /*unbiased=*/false);
+    // A feature that never changes says nothing; dividing by its deviation would make it noise.
+    probe.scale = torch::where(deviation > 1e-8, deviation.reciprocal(), torch::zeros_like(deviation));
+    x = (x - probe.mean) * probe.scale;
+  }
+
+  // Column r * C + c of the weights [D, R * C] belongs to class c at rate r.
+  const auto [start_weight, start_bias] = probe_start(classes, width, options.seed);
+  auto weight = start_weight.t().repeat({1, rates}).contiguous();  // [D, R * C]
+  auto bias = start_bias.repeat({rates}).contiguous();             // [R * C]
+  std::vector<float> rate_of_column(columns);
+  for (int64_t j = 0; j < columns; ++j) rate_of_column[j] = static_cast<float>(options.rates[j / classes]);
+  Adam weight_adam(width, columns, rate_of_column), bias_adam(1, columns, rate_of_column);
+  auto weight_gradient = torch::empty({width, columns}), bias_gradient = torch::empty({columns});
+  auto batch_x = torch::empty({std::min(n, options.batch_size), width});
+  auto batch_y = torch::empty({std::min(n, options.batch_size)}, torch::kInt64);
+  auto logits = torch::empty({std::min(n, options.batch_size), columns});
+
+  int64_t step = 0;
+  for (int64_t epoch = 0; epoch < options.epochs; ++epoch) {
+    const auto order = probe_order(n, options.seed, epoch);
+    for (int64_t i = 0; i < n; i += options.batch_size) {
+      const int64_t size = std::min(options.batch_size, n - i);
+      const auto rows = order.narrow(0, i, size);
+      auto bx = batch_x.narrow(0, 0, size), by = batch_y.narrow(0, 0, size), out = logits.narrow(0, 0, size);
+      torch::index_select_out(bx, x, 0, rows);
+      torch::index_select_out(by, labels, 0, rows);
+      torch::addmm_out(out, bias, bx, weight);
+      softmax_gradient(out.data_ptr<float>(), by.data_ptr<int64_t>(), size, rates, classes);
+      torch::mm_out(weight_gradient, bx.t(), out);
+      torch::sum_out(bias_gradient, out, 0);
+      ++step;
+      weight_adam.step(weight.data_ptr<float>(), weight_gradient.data_ptr<float>(), step);
+      bias_adam.step(bias.data_ptr<float>(), bias_gradient.data_ptr<float>(), step);
+    }
+    if (options.progress)
+      options.progress(static_cast<double>(epoch + 1) / static_cast<double>(options.epochs));
+  }
+  probe.weight = weight.t().reshape({rates, classes, width}).contiguous();
+  probe.bias = bias.view({rates, classes});
+  return probe;
+}
+
+ProbeResult fit_probe(const Labelled& train, int64_t classes, const ProbeOptions& options) {
+  check_options(options);
+  check_labelled(train, classes, "train");
+  check_classes(train);
+  return fit_honestly(train, classes, options);
+}
+
+ProbeResult linear_probe(const Labelled& train, const Labelled& test, int64_t classes,
+                         const ProbeOptions& options) {
+  if (options.protocol == ProbeProtocol::kHonest) {
+    ProbeResult result = fit_probe(train, classes, options);
+    check_labelled(test, classes, "test");
+    result.test = score(test.labels, result.probe.predict(test.features)[0], classes);
+    return result;
+  }
+  check_options(options);
+  check_labelled(train, classes, "train");
+  check_classes(train);
+  check_labelled(test, classes, "test");
+  const Probe all = train_probe(train, classes, options);
+  ProbeResult result;
+  result.protocol = options.protocol;
+  result.rates = options.rates;
+  result.grid_accuracy = accuracies(all, test);
+  result.best = best_of(result.grid_accuracy);
+  result.probe = all.only(result.best);
+  result.test = score(test.labels, result.probe.predict(test.features)[0], classes);
+  return result;
+}
+
+std::pair<torch::Tensor, torch::Tensor> stratified_split(const torch::Tensor& labels, double fraction,
+                                                         uint64_t seed) {
+  std::vector<int64_t> rest, held;
+  for (auto& [label, rows] : rows_by_class(labels)) {
+    shuffle(rows, stream(seed, Use::kSplit, static_cast<uint64_t>(label)));
+    const auto size = static_cast<int64_t>(rows.size());
+    auto count = static_cast<int64_t>(std::llround(fraction * static_cast<double>(size)));
+    count = size < 2 ? 0 : std::clamp<int64_t>(count, 1, size - 1);
+    held.insert(held.end(), rows.begin(), rows.begin() + count);
+    rest.insert(rest.end(), rows.begin() + count, rows.end());
+  }
+  return {to_tensor(std::move(rest)), to_tensor(std::move(held))};
+}
+
+torch::Tensor draw_per_class(const torch::Tensor& labels, int64_t per_class, uint64_t seed) {
+  std::vector<int64_t> drawn;
+  for (auto& [label, rows] : rows_by_class(labels)) {
+    if (static_cast<int64_t>(rows.size()) < per_class) {
+      core::usage_error("eval.linear",
+                        fmt::format("{} labels per class wanted, but class {} has {} train images; use {} "
+                                    "or fewer",
+                                    per_class, label, rows.size(), rows.size()));
+    }
+    shuffle(rows, stream(seed, Use::kDraw, static_cast<uint64_t>(label)));
+    drawn.insert(drawn.end(), rows.begin(), rows.begin() + per_class);
+  }
+  return to_tensor(std::move(drawn));
+}
+
+std::vector<LabelEfficiency> label_efficiency(const Labelled& train, const Labelled& test, int64_t classes,
+                                              const std::vector<int64_t>& labels_per_class, int draws,
+                                              const ProbeOptions& options) {
+  if (draws < 1) core::usage_error("eval.linear", fmt::format("{} draws of labels; use 1 or more", draws));
+  std::vector<LabelEfficiency> out;
+  const double total = static_cast<double>(labels_per_class.size()) * draws;
+  double done = 0;
+  for (int64_t count : labels_per_class) {
+    if (count < 1) core::usage_error("eval.linear", fmt::format("{} labels per class; use 1 or more", count));
+    LabelEfficiency row{count, {}, {}};
+    for (int d = 0; d < draws; ++d) {
+      ProbeOptions one = options;
+      one.seed = options.seed + static_cast<uint64_t>(d);
+      if (options.progress) one.progress = [&](double share) { options.progress((done + share) / total); };
+      const Labelled few = take(train, draw_per_class(train.labels, count, one.seed));
+      row.accuracies.push_back(linear_probe(few, test, classes, one).test.accuracy);
+      done += 1;
+    }
+    row.accuracy = spread(row.accuracies);
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
+}  // namespace ebclr::eval
