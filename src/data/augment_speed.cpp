@@ -1,0 +1,53 @@
+#include "data/augment_speed.h"
+
+#include <chrono>
+
+#include "core/error.h"
+#include "data/loader.h"
+#include "data/shapes.h"
+
+namespace ebclr::data {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+AugmentSpeed bench_augment(int64_t channels, int64_t size, const ViewOptions& views, int threads,
+                           double seconds) {
+  constexpr int64_t kImages = 1024, kBatch = 128;
+  auto set = std::make_shared<ImageSet>(
+      make_shapes({.size = size, .gray = channels == 1, .count = kImages}, "train"));
+  const ViewMaker maker(views, channels, size, size);
+  const LoaderOptions options{.batch_size = kBatch, .threads = threads, .ahead = 2 * threads};
+
+  {
+    Loader loader(set, views, options);
+    const auto b = loader.next();
+    if (!torch::equal(b.view1, make_views(maker, *set, b.indices, 0, 0, 0, 0)))
+      core::run_error("data.bench", "the pool's views differ from one thread's");
+  }
+
+  AugmentSpeed speed;
+  speed.threads = threads;
+  const auto indices = torch::arange(kBatch);
+  int64_t made = 0;
+  auto start = Clock::now();
+  for (uint64_t epoch = 0; since(start) < seconds; ++epoch, made += kBatch)
+    make_views(maker, *set, indices, 0, epoch, 0, 0);
+  speed.per_core = static_cast<double>(made) / since(start);
+
+  Loader loader(set, views, options);
+  for (int i = 0; i < options.ahead; ++i) loader.next();  // what was ready before the clock started
+  made = 0;
+  start = Clock::now();
+  for (; since(start) < seconds; made += 2 * kBatch) loader.next();
+  speed.pool = static_cast<double>(made) / since(start);
+  return speed;
+}
+
+}  // namespace ebclr::data
