@@ -29,6 +29,7 @@ struct Epilogue {
 /// matrix, with v and m common to all; right where weights are larger than what a block keeps in cache.
 struct Schedule {
   int block = 32;
+  int group = 2;  // private only: panels of output channels whose products m holds at a time
   bool shared = false;
   float* v = nullptr;  // transformed inputs, v_floats()
   float* m = nullptr;  // products, m_floats()
@@ -165,9 +166,10 @@ constexpr std::size_t weight_floats(int in, int out) {
 constexpr std::size_t v_floats(int block, int channels, int stride) {
   return std::size_t(stride == 1 ? 36 : 81 + 16) * (block | 1) * channels;
 }
-/// Floats of the products of a block: all channels if shared, else two panels.
-constexpr std::size_t m_floats(int block, int channels, int lanes, int stride, bool shared) {
-  return std::size_t(stride == 1 ? 36 : 81 + 16) * (block | 1) * (shared ? channels : 2 * lanes);
+/// Floats of the products of a block: of all output channels if shared, else of a group of panels.
+constexpr std::size_t m_floats(const Schedule& schedule, int channels, int lanes, int stride) {
+  return std::size_t(stride == 1 ? 36 : 81 + 16) * (schedule.block | 1) *
+         (schedule.shared ? channels : schedule.group * lanes);
 }
 /// Floats of the stem's packed weights, work space and partial gradients.
 constexpr std::size_t stem_weight_floats(int in, int out, int lanes) {

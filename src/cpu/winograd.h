@@ -256,8 +256,7 @@ struct Block {
 template <class V, class P, class In, class Extra, class Out>
 void run_tiles(long tiles, int k_panels, int out_panels, const float* u, const Schedule& schedule,
                const Team& team, const In& in, const Extra& extra, const Out& out) {
-  const auto products = [&](const Block<V, P>& block, int matrix, int n, int p) {
-    const int panels = out_panels - n < V::kVecs ? out_panels - n : V::kVecs;
+  const auto products = [&](const Block<V, P>& block, int matrix, int n, int p, int panels) {
     block.multiply(schedule.v, u, schedule.m, matrix, n, p, panels);
     if (matrix == 0) extra(block, n, p, panels);
   };
@@ -267,10 +266,10 @@ void run_tiles(long tiles, int k_panels, int out_panels, const float* u, const S
       const long end = t + schedule.block < last ? t + schedule.block : last;
       const long capacity = (end - t) | 1;  // odd: rows a power of two apart would share cache sets
       in(t, end, t, capacity);
-      for (int n = 0; n < out_panels; n += V::kVecs) {
-        const int panels = out_panels - n < V::kVecs ? out_panels - n : V::kVecs;
+      for (int n = 0; n < out_panels; n += schedule.group) {
+        const int panels = out_panels - n < schedule.group ? out_panels - n : schedule.group;
         const Block<V, P> block{end - t, capacity, k_panels, out_panels, panels};
-        for (int matrix = 0; matrix < P::kMatrices; ++matrix) products(block, matrix, n, 0);
+        for (int matrix = 0; matrix < P::kMatrices; ++matrix) products(block, matrix, n, 0, panels);
         out(t, end, t, capacity, panels, n);
       }
     }
@@ -288,7 +287,8 @@ void run_tiles(long tiles, int k_panels, int out_panels, const float* u, const S
     long done = 0;
     for (int matrix = 0; matrix < P::kMatrices; ++matrix) {
       for (int n = 0; n < out_panels; n += V::kVecs, done += P::count(matrix)) {
-        if (done >= team.begin(work) && done < team.end(work)) products(block, matrix, n, n);
+        const int panels = out_panels - n < V::kVecs ? out_panels - n : V::kVecs;
+        if (done >= team.begin(work) && done < team.end(work)) products(block, matrix, n, n, panels);
       }
     }
     team.sync();

@@ -81,6 +81,8 @@ class Encoder : public torch::nn::Module {
   /// Sets or clears (nullptr) the faster backend.
   void set_backend(std::shared_ptr<EncoderBackend> backend) { backend_ = std::move(backend); }
   bool has_backend() const { return backend_ != nullptr; }
+  /// The backend in use, or null.
+  const EncoderBackend* backend() const { return backend_.get(); }
 
   const EncoderOptions& options() const { return options_; }
   int64_t feature_dim() const { return feature_dim_; }
@@ -103,10 +105,10 @@ class Encoder : public torch::nn::Module {
 /// An MLP with named layers fc1, fc2, ... as in the released code.
 struct HeadOptions {
   int64_t in = 512, hidden = 512, out = 128;
-  int layers = 2;                ///< 2 or 3
-  bool hidden_norm = false;      ///< BatchNorm after hidden layers
-  bool output_norm = false;      ///< BatchNorm after the last layer
-  bool output_affine = true;     ///< that BatchNorm has weight and bias
+  int layers = 2;             ///< 2 or 3
+  bool hidden_norm = false;   ///< BatchNorm after hidden layers
+  bool output_norm = false;   ///< BatchNorm after the last layer
+  bool output_affine = true;  ///< that BatchNorm has weight and bias
   Activation activation = Activation::kLeakyRelu;
 };
 

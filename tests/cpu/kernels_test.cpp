@@ -24,12 +24,14 @@ struct Case {
   int threads;
   int block;
   bool shared;
+  int group = 2;
 
   std::string text() const {
     return "n " + std::to_string(shape.images) + " in " + std::to_string(shape.in) + " out " +
            std::to_string(shape.out) + " size " + std::to_string(shape.height) + "x" +
            std::to_string(shape.width) + " stride " + std::to_string(shape.stride) + " threads " +
-           std::to_string(threads) + " block " + std::to_string(block) + (shared ? " shared" : "");
+           std::to_string(threads) + " block " + std::to_string(block) + (shared ? " shared" : "") +
+           " group " + std::to_string(group);
   }
 };
 
@@ -46,21 +48,25 @@ Case random_case(std::mt19937& rng, int stride) {
   c.threads = pick(1, 3);
   c.block = pick(1, 20);
   c.shared = pick(0, 1) == 1;
+  c.group = pick(1, 5);
   return c;
 }
 
 /// Runs job on a team; private schedules get their own work space.
 template <class Job>
 void run(const Case& c, Job job, int in, int out, int lanes, void (*kernel)(const Job&, const Team&)) {
+  const Schedule schedule{.block = c.block, .group = c.group, .shared = c.shared};
   std::vector<Buffer> v, m;
   for (int i = 0; i < (c.shared ? 1 : c.threads); ++i) {
     v.emplace_back(v_floats(c.block, in, c.shape.stride));
-    m.emplace_back(m_floats(c.block, out, lanes, c.shape.stride, c.shared));
+    m.emplace_back(m_floats(schedule, out, lanes, c.shape.stride));
   }
   run_team(c.threads, [&](const Team& team) {
     Job mine = job;
     const int id = c.shared ? 0 : team.id;
-    mine.schedule = {c.block, c.shared, v[id].data(), m[id].data()};
+    mine.schedule = schedule;
+    mine.schedule.v = v[id].data();
+    mine.schedule.m = m[id].data();
     kernel(mine, team);
   });
 }
@@ -396,7 +402,7 @@ TEST_P(KernelTest, ResultsDoNotDependOnThreadsOrBlocks) {
       to_panels(random_values(rng, std::size_t(s.images) * s.in * pixels), s.images, s.in, pixels, lanes);
   const Buffer u = weights(s, random_values(rng, std::size_t(s.out) * s.in * 9), false);
   std::vector<float> first;
-  for (const Case& c : {Case{s, 1, 64, false}, Case{s, 2, 5, false}, Case{s, 3, 7, true}}) {
+  for (const Case& c : {Case{s, 1, 64, false}, Case{s, 2, 5, false, 1}, Case{s, 3, 7, true}}) {
     Buffer y(std::size_t(s.images) * wide(s.out) * pixels);
     run(c,
         ConvJob{.images = s.images,

@@ -1,0 +1,147 @@
+// Backward pass of training: layer by layer over the whole batch, because the weight gradients of a layer
+// want many tiles at once; the team shares each layer.
+
+#include <algorithm>
+
+#include "cpu/network.h"
+
+namespace ebclr::cpu {
+
+void Network::backward_plain(const Pass& pass, const Tape& tape, const float* x, const float* dfeatures,
+                             const std::vector<ConvGradients>& gradients, float* dx) {
+  prepare(pass, false);
+  // Largest needs of the weight gradients, and tiles per step: V and D together at most 16 MB.
+  const auto tiles_per_step = [&](const ConvLayer& conv) {
+    const std::size_t tile = (conv.stride == 1 ? 36 : 97) * std::size_t(conv.in + conv.out) * sizeof(float);
+    return std::clamp(static_cast<int>((std::size_t{16} << 20) / tile), 16, 512);
+  };
+  std::size_t v_size = 0, d_size = 0, du_size = 0, shortcut_size = 0, activation = 0;
+  for (std::size_t i = 1; i < convs_.size(); ++i) {
+    const ConvLayer& conv = convs_[i];
+    if (conv.kernel == 1) {
+      shortcut_size = std::max(shortcut_size, std::size_t(conv.in) * conv.out);
+      continue;
+    }
+    const int block = tiles_per_step(conv);
+    v_size = std::max(v_size, v_floats(block, conv.in, conv.stride));
+    d_size = std::max(d_size, v_floats(block, conv.out, conv.stride));
+    du_size = std::max(du_size, weight_floats(conv.in, conv.out));
+  }
+  for (int stage = 0; stage < 4; ++stage) {
+    activation = std::max(activation, pass.images * image_floats(stage, pass));
+  }
+  Buffer v = pool_->take(v_size), d = pool_->take(d_size), du = pool_->take(du_size);
+  Buffer du_shortcut = pool_->take(shortcut_size);
+  Buffer partial = pool_->take(threads_ * stem_partial_floats(convs_[0].in, convs_[0].out));
+  Buffer result = pool_->take(activation), mid = pool_->take(activation), input = pool_->take(activation);
+
+  run_team(threads_, [&](const Team& team) {
+    Worker& worker = workers_[team.id];
+    // Gradients before the activation: of a block's result, of its middle, of its input. Every thread keeps
+    // its own copy of the three pointers and swaps them alike.
+    float *g = result.data(), *g_mid = mid.data(), *g_input = input.data();
+    const int last = static_cast<int>(blocks_.size()) - 1;
+    kernels_.pool_grad(dfeatures, pass.images, stage_channels(3), features(), stage_size(3, pass).pixels(),
+                       signs(tape, 2 + 2 * last, pass, 0), shape_.slope, g, team);
+    team.sync();
+    for (int b = last; b >= 0; --b) {
+      const BlockLayer& block = blocks_[b];
+      const ConvLayer& conv1 = convs_[block.conv1];
+      const ConvLayer& conv2 = convs_[block.conv2];
+      const bool down = block.shortcut >= 0;
+      const Size size = stage_size(block.stage, pass), from = stage_size(block.stage - down, pass);
+      kernels_.conv({.images = pass.images,
+                     .height = size.height,
+                     .width = size.width,
+                     .in = conv2.out,
+                     .out = conv2.in,
+                     .x = g,
+                     .u = pass.weights.backward[block.conv2].data(),
+                     .y = g_mid,
+                     .epilogue = {.signs_in = signs(tape, 1 + 2 * b, pass, 0), .slope = shape_.slope},
+                     .schedule = schedule(conv2.out, conv2.in, 1, worker)},
+                    team);
+      const auto weight_grad = [&](int index, const ConvLayer& conv, const Size& of,
+                                   const float* activation_in, const float* gradient) {
+        WeightGradJob job{.images = pass.images,
+                          .height = of.height,
+                          .width = of.width,
+                          .in = conv.in,
+                          .out = conv.out,
+                          .in_real = conv.in_real,
+                          .out_real = conv.out_real,
+                          .stride = conv.stride,
+                          .x = activation_in,
+                          .g = gradient,
+                          .block = tiles_per_step(conv),
+                          .v = v.data(),
+                          .d = d.data(),
+                          .du = du.data(),
+                          .du_shortcut = du_shortcut.data(),
+                          .dw = gradients[index].weight,
+                          .db = gradients[index].bias};
+        if (conv.stride == 2) {
+          job.g_shortcut = g;
+          job.dw_shortcut = gradients[block.shortcut].weight;
+          job.db_shortcut = gradients[block.shortcut].bias;
+        }
+        kernels_.weight_grad(job, team);
+        team.sync();  // the next one reuses du
+      };
+      weight_grad(block.conv2, conv2, size, tape.activations[1 + 2 * b].data(), g);
+      // g_mid is complete: weight_grad has synced since.
+      weight_grad(block.conv1, conv1, from, tape.activations[2 * b].data(), g_mid);
+      Epilogue epilogue{.signs_in = signs(tape, 2 * b, pass, 0), .slope = shape_.slope};
+      if (!down) {
+        epilogue.residual = g;
+        kernels_.conv({.images = pass.images,
+                       .height = size.height,
+                       .width = size.width,
+                       .in = conv1.out,
+                       .out = conv1.in,
+                       .x = g_mid,
+                       .u = pass.weights.backward[block.conv1].data(),
+                       .y = g_input,
+                       .epilogue = epilogue,
+                       .schedule = schedule(conv1.out, conv1.in, 1, worker)},
+                      team);
+      } else {
+        kernels_.down_grad({.images = pass.images,
+                            .height = from.height,
+                            .width = from.width,
+                            .in = conv1.in,
+                            .out = conv1.out,
+                            .g = g_mid,
+                            .g_shortcut = g,
+                            .u = pass.weights.backward[block.conv1].data(),
+                            .u_shortcut = pass.weights.backward[block.shortcut].data(),
+                            .dx = g_input,
+                            .epilogue = epilogue,
+                            .schedule = schedule(conv1.out, conv1.in, 2, worker)},
+                           team);
+      }
+      std::swap(g, g_input);
+      team.sync();
+    }
+    const StemGradJob job{.images = pass.images,
+                          .height = pass.height,
+                          .width = pass.width,
+                          .in = convs_[0].in,
+                          .out = convs_[0].out,
+                          .out_real = convs_[0].out_real,
+                          .g = g,
+                          .w = pass.weights.forward[0].data(),
+                          .dx = dx,
+                          .x = x,
+                          .partial = partial.data(),
+                          .dw = gradients[0].weight,
+                          .db = gradients[0].bias,
+                          .scratch = worker.stem.data()};
+    kernels_.stem_weight_grad(job, team);
+    if (dx != nullptr) kernels_.stem_data_grad(job, team);
+  });
+  for (Buffer* buffer : {&v, &d, &du, &du_shortcut, &partial, &result, &mid, &input})
+    pool_->give(std::move(*buffer));
+}
+
+}  // namespace ebclr::cpu

@@ -1,0 +1,320 @@
+#include "engine/engine.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "core/error.h"
+#include "cpu/network.h"
+
+namespace ebclr::engine {
+namespace {
+
+using torch::Tensor;
+
+/// One convolution of the encoder with the normalisation after it (null without BatchNorm).
+struct Layer {
+  torch::nn::Conv2d conv{nullptr};
+  torch::nn::BatchNorm2d norm{nullptr};
+};
+
+/// Convolutions in the order of cpu::ConvParameters: the stem; conv1, conv2, shortcut of each block.
+std::vector<Layer> layers_of(nn::Encoder& encoder) {
+  std::vector<Layer> layers{{encoder.conv1, encoder.bn1}};
+  for (const auto& stage : encoder.stages()) {
+    for (const auto& block : stage) {
+      layers.push_back({block->conv1, block->bn1});
+      layers.push_back({block->conv2, block->bn2});
+      if (block->shortcut.is_empty()) continue;
+      Layer shortcut{std::dynamic_pointer_cast<torch::nn::Conv2dImpl>(block->shortcut->ptr(0))};
+      if (block->shortcut->size() > 1) {
+        shortcut.norm = std::dynamic_pointer_cast<torch::nn::BatchNorm2dImpl>(block->shortcut->ptr(1));
+      }
+      layers.push_back(shortcut);
+    }
+  }
+  return layers;
+}
+
+/// Learnable tensors in a fixed order: weight, then bias, or weight, gamma, beta.
+std::vector<Tensor> parameters_of(const std::vector<Layer>& layers) {
+  std::vector<Tensor> list;
+  for (const Layer& layer : layers) {
+    list.push_back(layer.conv->weight);
+    if (layer.norm.is_empty()) {
+      list.push_back(layer.conv->bias);
+    } else {
+      list.push_back(layer.norm->weight);
+      list.push_back(layer.norm->bias);
+    }
+  }
+  return list;
+}
+
+/// Raw pointers for the kernels; the tensors must outlive them.
+std::vector<cpu::ConvParameters> pointers_of(const std::vector<Layer>& layers) {
+  std::vector<cpu::ConvParameters> list;
+  const auto data = [](const Tensor& t) { return t.data_ptr<float>(); };
+  for (const Layer& layer : layers) {
+    cpu::ConvParameters p{.weight = data(layer.conv->weight)};
+    if (layer.norm.is_empty()) {
+      p.bias = data(layer.conv->bias);
+    } else {
+      p.gamma = data(layer.norm->weight);
+      p.beta = data(layer.norm->bias);
+      p.running_mean = data(layer.norm->running_mean);
+      p.running_var = data(layer.norm->running_var);
+    }
+    list.push_back(p);
+  }
+  return list;
+}
+
+/// Tells whether any of a list of tensors has changed: its memory or autograd's count of in-place changes.
+class Fingerprint {
+ public:
+  void add(const Tensor& t) { seen_.emplace_back(t.data_ptr(), t._version()); }
+  bool operator==(const Fingerprint& other) const { return seen_ == other.seen_; }
+
+ private:
+  std::vector<std::pair<const void*, uint32_t>> seen_;
+};
+
+/// Network, transformed weights and what they were made from. Shared by the backend and the graph nodes that
+/// wait for their backward pass.
+struct State {
+  State(const cpu::NetworkShape& shape, const cpu::Kernels& kernels, int threads)
+      : network(shape, kernels, threads) {}
+
+  struct Weights {
+    cpu::WeightSet set;
+    Fingerprint made_from;
+    uint64_t generation = 0;  // counts the changes
+  };
+
+  std::mutex mutex;  // the network's calls must not overlap
+  cpu::Network network;
+  Weights plain, folded;  // folded: with BatchNorm's running statistics
+};
+
+/// What a graph node keeps between forward and backward.
+struct Memory : torch::CustomClassHolder {
+  std::shared_ptr<State> state;
+  std::unique_ptr<cpu::Tape> tape;
+  uint64_t generation = 0;
+  bool input_gradient = false;
+  bool folded = false;
+  std::vector<cpu::ConvParameters> parameters;  // valid as long as the node's saved tensors are
+};
+
+void check_backward(const Memory& memory, const State::Weights& weights) {
+  if (torch::GradMode::is_enabled()) {
+    core::run_error("engine", "second derivatives are not supported; use --engine torch for create_graph");
+  }
+  if (memory.generation != weights.generation) {
+    core::run_error("engine", "parameters changed between forward and backward; finish backward first");
+  }
+}
+
+/// Sampling: the parameters are frozen, the images want their gradient.
+class SampleFunction : public torch::autograd::Function<SampleFunction> {
+ public:
+  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x,
+                        const c10::intrusive_ptr<Memory>& memory) {
+    State& state = *memory->state;
+    const Tensor images = x.contiguous();
+    Tensor features = torch::empty({x.size(0), state.network.features()}, x.options().requires_grad(false));
+    memory->tape = state.network.sample(state.folded.set, images.data_ptr<float>(), images.size(0),
+                                        images.size(2), images.size(3), features.data_ptr<float>());
+    memory->generation = state.folded.generation;
+    ctx->saved_data["memory"] = c10::IValue::make_capsule(memory);
+    return features;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list grads) {
+    const auto memory = c10::static_intrusive_pointer_cast<Memory>(ctx->saved_data["memory"].toCapsule());
+    State& state = *memory->state;
+    const std::lock_guard lock(state.mutex);
+    check_backward(*memory, state.folded);
+    const Tensor dfeatures = grads[0].contiguous();
+    const cpu::Tape& tape = *memory->tape;
+    Tensor dx = torch::empty({tape.images, state.network.shape().channels, tape.height, tape.width},
+                             dfeatures.options());
+    state.network.input_gradient(state.folded.set, tape, dfeatures.data_ptr<float>(), dx.data_ptr<float>());
+    return {dx, Tensor()};
+  }
+};
+
+/// Training: weight gradients, and that of the images where they want it.
+class TrainFunction : public torch::autograd::Function<TrainFunction> {
+ public:
+  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, at::TensorList parameters,
+                        const c10::intrusive_ptr<Memory>& memory) {
+    State& state = *memory->state;
+    const Tensor images = x.contiguous();
+    Tensor features = torch::empty({x.size(0), state.network.features()}, x.options().requires_grad(false));
+    memory->tape =
+        state.network.train(state.plain.set, memory->parameters, images.data_ptr<float>(), images.size(0),
+                            images.size(2), images.size(3), features.data_ptr<float>());
+    memory->generation = state.plain.generation;
+    // Saved parameters let autograd itself complain if one of them is changed in place before backward.
+    torch::autograd::variable_list saved{images};
+    saved.insert(saved.end(), parameters.begin(), parameters.end());
+    ctx->save_for_backward(saved);
+    ctx->saved_data["memory"] = c10::IValue::make_capsule(memory);
+    return features;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list grads) {
+    const auto memory = c10::static_intrusive_pointer_cast<Memory>(ctx->saved_data["memory"].toCapsule());
+    const torch::autograd::variable_list saved = ctx->get_saved_variables();
+    State& state = *memory->state;
+    const std::lock_guard lock(state.mutex);
+    check_backward(*memory, state.plain);
+    const Tensor dfeatures = grads[0].contiguous();
+    torch::autograd::variable_list result{Tensor()};
+    if (memory->input_gradient) result[0] = torch::empty_like(saved[0]);
+    for (size_t i = 1; i < saved.size(); ++i) result.push_back(torch::empty_like(saved[i]));
+    std::vector<cpu::ConvGradients> into;
+    const bool norm = state.network.shape().batch_norm;
+    for (size_t i = 1; i < result.size(); i += norm ? 3 : 2) {
+      cpu::ConvGradients g{.weight = result[i].data_ptr<float>()};
+      if (norm) {
+        g.gamma = result[i + 1].data_ptr<float>();
+        g.beta = result[i + 2].data_ptr<float>();
+      } else {
+        g.bias = result[i + 1].data_ptr<float>();
+      }
+      into.push_back(g);
+    }
+    state.network.backward(state.plain.set, memory->parameters, *memory->tape, saved[0].data_ptr<float>(),
+                           dfeatures.data_ptr<float>(), into,
+                           memory->input_gradient ? result[0].data_ptr<float>() : nullptr);
+    result.push_back(Tensor());  // the memory
+    return result;
+  }
+};
+
+class NativeBackend : public nn::EncoderBackend {
+ public:
+  NativeBackend(nn::Encoder& encoder, std::shared_ptr<State> state)
+      : encoder_(encoder), layers_(layers_of(encoder)), state_(std::move(state)) {}
+
+  Tensor forward(const Tensor& x) override {
+    const std::vector<Tensor> parameters = parameters_of(layers_);
+    if (!runs_here(x, parameters)) return encoder_.forward_reference(x);
+    const bool grad = torch::GradMode::is_enabled();
+    bool train = false;
+    for (const Tensor& p : parameters) train = train || (grad && p.requires_grad());
+
+    const std::lock_guard lock(state_->mutex);
+    const auto memory = c10::make_intrusive<Memory>();
+    memory->state = state_;
+    memory->input_gradient = grad && x.requires_grad();
+    memory->parameters = pointers_of(layers_);
+    if (train) {
+      refresh(state_->plain, memory->parameters, false, true);
+      return TrainFunction::apply(x, at::TensorList(parameters), memory);
+    }
+    refresh(state_->folded, memory->parameters, state_->network.shape().batch_norm, memory->input_gradient);
+    if (memory->input_gradient) return SampleFunction::apply(x, memory);
+    const Tensor images = x.contiguous();
+    Tensor features = torch::empty({x.size(0), state_->network.features()}, x.options().requires_grad(false));
+    state_->network.infer(state_->folded.set, images.data_ptr<float>(), images.size(0), images.size(2),
+                          images.size(3), features.data_ptr<float>());
+    return features;
+  }
+
+  std::size_t memory_bytes() const { return state_->network.peak_bytes(); }
+
+ private:
+  /// The torch path takes what the kernels do not: other types and devices, empty batches.
+  bool runs_here(const Tensor& x, const std::vector<Tensor>& parameters) const {
+    if (!x.device().is_cpu() || x.scalar_type() != torch::kFloat || x.size(0) == 0) return false;
+    for (const Tensor& p : parameters) {
+      if (!p.device().is_cpu() || p.scalar_type() != torch::kFloat || !p.is_contiguous()) return false;
+    }
+    return true;
+  }
+
+  /// Transforms the weights again if a parameter has changed since.
+  void refresh(State::Weights& weights, const std::vector<cpu::ConvParameters>& pointers, bool fold,
+               bool backward) {
+    Fingerprint now;
+    for (const Tensor& p : parameters_of(layers_)) now.add(p);
+    if (fold) {
+      for (const Layer& layer : layers_) {
+        now.add(layer.norm->running_mean);
+        now.add(layer.norm->running_var);
+      }
+    }
+    if (now == weights.made_from && (weights.set.has_backward || !backward)) return;
+    if (!(now == weights.made_from)) ++weights.generation;
+    state_->network.load(weights.set, pointers, fold, backward);
+    weights.made_from = now;
+  }
+
+  nn::Encoder& encoder_;
+  std::vector<Layer> layers_;
+  std::shared_ptr<State> state_;
+};
+
+/// Why the native engine cannot run this encoder here; empty if it can.
+std::string obstacle(nn::Encoder& encoder, const EngineOptions& options, const cpu::Kernels*& kernels) {
+  for (const cpu::Kernels* k : cpu::available_kernels()) {
+    if (kernels == nullptr && (options.instructions.empty() || options.instructions == k->name)) kernels = k;
+  }
+  if (kernels == nullptr) {
+    return options.instructions.empty() ? "this processor has no AVX2 with FMA"
+                                        : fmt::format("this processor has no {}", options.instructions);
+  }
+  if (encoder.options().arch == "resnet50") return "resnet50 has bottleneck blocks, which have no kernels";
+  if (encoder.options().norm == nn::Norm::kBatch) return "BatchNorm";
+  return cpu::unsupported({.channels = static_cast<int>(encoder.options().channels),
+                           .width = static_cast<int>(encoder.options().width)},
+                          16, 16);
+}
+
+}  // namespace
+
+EngineChoice attach(nn::Encoder& encoder, const EngineOptions& options) {
+  encoder.set_backend(nullptr);
+  if (options.engine == Engine::kTorch) return {false, "torch, as asked for"};
+  const cpu::Kernels* kernels = nullptr;
+  const std::string why_not = obstacle(encoder, options, kernels);
+  if (!why_not.empty()) {
+    if (options.engine == Engine::kNative) {
+      core::usage_error("engine",
+                        fmt::format("engine native cannot run: {}; use --engine auto or torch", why_not));
+    }
+    return {false, fmt::format("torch ({})", why_not)};
+  }
+  cpu::NetworkShape shape{.channels = static_cast<int>(encoder.options().channels),
+                          .width = static_cast<int>(encoder.options().width),
+                          .batch_norm = encoder.options().norm == nn::Norm::kBatch,
+                          .slope = static_cast<float>(nn::slope_of(encoder.options().activation))};
+  for (size_t s = 0; s < 4; ++s) shape.blocks[s] = static_cast<int>(encoder.stages()[s].size());
+  const int threads = options.threads > 0 ? options.threads : at::get_num_threads();
+  encoder.set_backend(
+      std::make_shared<NativeBackend>(encoder, std::make_shared<State>(shape, *kernels, threads)));
+  return {true, fmt::format("native ({}, {} thread{})", kernels->name, threads, threads == 1 ? "" : "s")};
+}
+
+std::size_t memory_bytes(const nn::Encoder& encoder) {
+  const auto* native = dynamic_cast<const NativeBackend*>(encoder.backend());
+  return native != nullptr ? native->memory_bytes() : 0;
+}
+
+Engine parse_engine(const std::string& name) {
+  if (name == "auto") return Engine::kAuto;
+  if (name == "native") return Engine::kNative;
+  if (name == "torch") return Engine::kTorch;
+  core::usage_error("engine", fmt::format("unknown engine '{}'; choose auto, native or torch", name));
+}
+
+}  // namespace ebclr::engine

@@ -1,0 +1,37 @@
+#pragma once
+// The native CPU engine behind an encoder: one autograd function over the whole network. Methods, optimizers,
+// checkpoints and evaluation see only nn::Encoder and do not know that it is there.
+
+#include <cstddef>
+#include <string>
+
+#include "nn/encoder.h"
+
+namespace ebclr::engine {
+
+/// kAuto: native where it can run, else torch.
+enum class Engine { kAuto, kNative, kTorch };
+
+struct EngineOptions {
+  Engine engine = Engine::kAuto;
+  int threads = 0;                ///< 0: as many as torch uses
+  std::string instructions = {};  ///< "avx512" or "avx2"; empty for the best that the machine has
+};
+
+/// What `attach` decided.
+struct EngineChoice {
+  bool native = false;
+  std::string reason;  ///< one line for the log
+};
+
+/// Sets or clears the encoder's backend; throws Error if kNative is asked for and cannot run.
+/// The backend follows the encoder's parameters by itself, whoever changes them.
+EngineChoice attach(nn::Encoder& encoder, const EngineOptions& options);
+
+/// Most memory in bytes that the encoder's native engine has used so far; 0 without one.
+std::size_t memory_bytes(const nn::Encoder& encoder);
+
+/// auto, native or torch; throws Error naming the choices.
+Engine parse_engine(const std::string& name);
+
+}  // namespace ebclr::engine

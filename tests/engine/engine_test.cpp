@@ -1,0 +1,274 @@
+// The native engine against the torch encoder in double precision.
+
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "cpu/kernels.h"
+#include "expect_error.h"
+#include "golden.h"
+
+namespace ebclr::engine {
+namespace {
+
+using nn::Encoder;
+using nn::EncoderOptions;
+using testing::relative_l2;
+using torch::Tensor;
+
+constexpr double kTolerance = 1e-3;
+
+struct Case {
+  EncoderOptions encoder;
+  int64_t batch, height, width;
+  int threads;
+  std::string instructions;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  for (const cpu::Kernels* k : cpu::available_kernels()) {
+    const std::string set = k->name;
+    list.push_back({{.width = 8}, 3, 32, 32, 2, set});
+    list.push_back({{.width = 24, .channels = 1}, 2, 28, 28, 1, set});
+    list.push_back({{.width = 16, .activation = nn::Activation::kRelu}, 5, 17, 21, 3, set});
+    list.push_back({{.arch = "resnet34", .width = 8, .init = nn::Init::kResidual}, 1, 33, 16, 2, set});
+  }
+  return list;
+}
+
+/// Forward and backward through an encoder; the loss weighs features at random so that every part counts.
+struct Result {
+  Tensor features, dx;
+  std::vector<Tensor> gradients;
+};
+
+Result run(Encoder& encoder, const Tensor& images, const Tensor& weights, bool parameters) {
+  for (Tensor& p : encoder.parameters()) {
+    p.set_requires_grad(parameters);
+    p.mutable_grad() = Tensor();
+  }
+  const Tensor x = images.to(encoder.parameters()[0].scalar_type()).detach().requires_grad_(true);
+  const Tensor features = encoder.forward(x);
+  (features * weights.to(features.scalar_type())).sum().backward();
+  Result r{features.detach(), x.grad(), {}};
+  if (parameters) {
+    for (const Tensor& p : encoder.parameters()) r.gradients.push_back(p.grad());
+  }
+  return r;
+}
+
+/// A copy in double precision, without backend.
+std::shared_ptr<Encoder> in_double(const Encoder& encoder) {
+  auto copy = std::make_shared<Encoder>(encoder.options(), 0);
+  nn::copy_state(encoder, *copy);
+  copy->to(torch::kDouble);
+  copy->train(encoder.is_training());
+  return copy;
+}
+
+/// BatchNorm's parameters away from one and zero.
+void shake(Encoder& encoder) {
+  torch::NoGradGuard guard;
+  torch::manual_seed(7);
+  for (auto& item : encoder.named_buffers()) {
+    if (item.key().find("running_mean") != std::string::npos) item.value().normal_(0, 0.1);
+    if (item.key().find("running_var") != std::string::npos) item.value().uniform_(0.5, 2);
+  }
+  for (auto& module : encoder.modules(false)) {
+    if (auto* bn = module->as<torch::nn::BatchNorm2d>()) {
+      bn->weight.uniform_(0.5, 1.5);
+      bn->bias.normal_(0, 0.2);
+    }
+  }
+}
+
+class EngineTest : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    const Case& c = GetParam();
+    torch::manual_seed(3);
+    encoder_ = std::make_shared<Encoder>(c.encoder, 1);
+    shake(*encoder_);
+    choice_ =
+        attach(*encoder_, {.engine = Engine::kNative, .threads = c.threads, .instructions = c.instructions});
+    images_ = torch::rand({c.batch, c.encoder.channels, c.height, c.width}) * 2 - 1;
+    weights_ = torch::randn({c.batch, encoder_->feature_dim()});
+  }
+  std::shared_ptr<Encoder> encoder_;
+  EngineChoice choice_;
+  Tensor images_, weights_;
+};
+
+TEST_P(EngineTest, TrainsLikeTorchInDouble) {
+  ASSERT_TRUE(choice_.native) << choice_.reason;
+  auto reference = in_double(*encoder_);
+  const Result got = run(*encoder_, images_, weights_, true), want = run(*reference, images_, weights_, true);
+  EXPECT_LT(relative_l2(got.features, want.features), kTolerance);
+  EXPECT_LT(relative_l2(got.dx, want.dx), kTolerance);
+  const auto names = encoder_->named_parameters().keys();
+  for (size_t i = 0; i < names.size(); ++i) {
+    EXPECT_LT(relative_l2(got.gradients[i], want.gradients[i]), kTolerance) << names[i];
+  }
+  for (const auto& item : encoder_->named_buffers()) {
+    EXPECT_LT(relative_l2(item.value(), reference->named_buffers()[item.key()]), kTolerance) << item.key();
+  }
+}
+
+TEST_P(EngineTest, SamplesLikeTorchInDouble) {
+  for (const bool training : {false, true}) {
+    encoder_->train(training);
+    const auto reference = in_double(*encoder_);
+    const Result got = run(*encoder_, images_, weights_, false),
+                 want = run(*reference, images_, weights_, false);
+    EXPECT_LT(relative_l2(got.features, want.features), kTolerance);
+    EXPECT_LT(relative_l2(got.dx, want.dx), kTolerance);
+  }
+}
+
+TEST_P(EngineTest, InfersLikeTorchInDouble) {
+  torch::NoGradGuard guard;
+  for (const bool training : {false, true}) {
+    encoder_->train(training);
+    const auto reference = in_double(*encoder_);
+    EXPECT_LT(relative_l2(encoder_->forward(images_), reference->forward(images_.to(torch::kDouble))),
+              kTolerance);
+  }
+}
+
+TEST_P(EngineTest, RepeatsBitForBit) {
+  auto again = std::make_shared<Encoder>(GetParam().encoder, 1);
+  nn::copy_state(*encoder_, *again);
+  attach(*again,
+         {.engine = Engine::kNative, .threads = GetParam().threads, .instructions = GetParam().instructions});
+  const Result a = run(*encoder_, images_, weights_, true), b = run(*again, images_, weights_, true);
+  EXPECT_TRUE(torch::equal(a.features, b.features));
+  EXPECT_TRUE(torch::equal(a.dx, b.dx));
+  for (size_t i = 0; i < a.gradients.size(); ++i)
+    EXPECT_TRUE(torch::equal(a.gradients[i], b.gradients[i])) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, EngineTest, ::testing::ValuesIn(cases()));
+
+bool native_available() {
+  return !cpu::available_kernels().empty();
+}
+
+TEST(Engine, FollowsItsParameters) {
+  if (!native_available()) GTEST_SKIP();
+  Encoder encoder({.width = 8}, 1);
+  attach(encoder, {});
+  torch::NoGradGuard guard;
+  const Tensor x = torch::rand({2, 3, 16, 16});
+  const Tensor before = encoder.forward(x);
+  encoder.stages()[2][0]->conv2->weight.mul_(1.5);
+  const Tensor after = encoder.forward(x);
+  EXPECT_GT(relative_l2(after, before), 1e-2);
+  EXPECT_LT(relative_l2(after, encoder.forward_reference(x)), 1e-4);
+}
+
+TEST(Engine, SeveralForwardsMayWaitForTheirBackward) {
+  if (!native_available()) GTEST_SKIP();
+  Encoder encoder({.width = 8}, 1);
+  const auto reference = in_double(encoder);
+  attach(encoder, {});
+  const Tensor a = torch::rand({2, 3, 16, 16}), b = torch::rand({3, 3, 16, 16}),
+               c = torch::rand({4, 3, 16, 16});
+  const auto step = [&](Encoder& e) {
+    const auto type = e.parameters()[0].scalar_type();
+    const Tensor za = e.forward(a.to(type)), zb = e.forward(b.to(type));
+    {
+      const nn::FreezeParameters frozen({&e});
+      const Tensor x = c.to(type).detach().requires_grad_(true);
+      e.forward(x).square().sum().backward();
+      EXPECT_TRUE(x.grad().defined());
+    }
+    (za.square().sum() + zb.sin().sum() + e.forward(c.to(type)).sum()).backward();
+  };
+  step(encoder);
+  step(*reference);
+  for (size_t i = 0; i < encoder.parameters().size(); ++i) {
+    EXPECT_LT(relative_l2(encoder.parameters()[i].grad(), reference->parameters()[i].grad()), kTolerance)
+        << i;
+  }
+}
+
+TEST(Engine, TenStepsStayWithTorch) {
+  if (!native_available()) GTEST_SKIP();
+  for (const nn::Norm norm : {nn::Norm::kNone, nn::Norm::kBatch}) {
+    Encoder native({.width = 8, .norm = norm}, 1), plain({.width = 8, .norm = norm}, 1);
+    attach(native, {});
+    torch::optim::Adam a(native.parameters(), torch::optim::AdamOptions(2e-4));
+    torch::optim::Adam b(plain.parameters(), torch::optim::AdamOptions(2e-4));
+    torch::manual_seed(5);
+    const Tensor target = torch::randn({6, 64});
+    for (int step = 0; step < 10; ++step) {
+      const Tensor x = torch::rand({6, 3, 16, 16}) * 2 - 1;
+      const auto train = [&](Encoder& encoder, torch::optim::Adam& optimizer) {
+        optimizer.zero_grad();
+        const Tensor loss = (encoder.forward(x) - target).square().mean();
+        loss.backward();
+        optimizer.step();
+        return loss.item<double>();
+      };
+      const double one = train(native, a), other = train(plain, b);
+      EXPECT_NEAR(one, other, 1e-4 * std::abs(other)) << "step " << step;
+    }
+  }
+}
+
+TEST(Engine, GoldenFeaturesAndInputGradient) {
+  if (!native_available()) GTEST_SKIP();
+  Encoder colour({.width = 8}, 0), grey({.channels = 1}, 0);
+  testing::fill_golden(colour, 0);
+  testing::fill_golden(grey, 0);
+  attach(colour, {});
+  attach(grey, {});
+  EXPECT_LT(relative_l2(colour.forward(testing::golden_float("net_w8_rgb32.input")),
+                        testing::golden("net_w8_rgb32.features")),
+            1e-4);
+  EXPECT_LT(relative_l2(grey.forward(testing::golden_float("net_w64_gray28.input")),
+                        testing::golden("net_w64_gray28.features")),
+            1e-4);
+}
+
+TEST(Engine, RefusesSecondDerivativesAndStaleTapes) {
+  if (!native_available()) GTEST_SKIP();
+  Encoder encoder({.width = 8}, 1);
+  attach(encoder, {});
+  const Tensor x = torch::rand({1, 3, 16, 16}).requires_grad_(true);
+  EXPECT_ANY_THROW(torch::autograd::grad({encoder.forward(x).sum()}, {x}, {}, true, true));
+  const Tensor loss = encoder.forward(x).sum();
+  {
+    torch::NoGradGuard guard;
+    encoder.conv1->weight.mul_(2);
+  }
+  EXPECT_ANY_THROW(loss.backward());
+}
+
+TEST(Engine, FallsBackToTorch) {
+  Encoder odd({.width = 12}, 1), deep({.arch = "resnet50", .width = 8}, 1);
+  EXPECT_FALSE(attach(odd, {}).native);
+  EXPECT_FALSE(odd.has_backend());
+  EXPECT_FALSE(attach(deep, {}).native);
+  testing::expect_error(
+      core::ExitCode::kUsage, [&] { attach(deep, {.engine = Engine::kNative}); }, "[engine]");
+  Encoder asked({.width = 8}, 1);
+  EXPECT_FALSE(attach(asked, {.engine = Engine::kTorch}).native);
+  testing::expect_error(
+      core::ExitCode::kUsage, [] { parse_engine("fast"); }, "choose auto, native or torch");
+}
+
+TEST(Engine, LargeEvaluationBatchesPassInParts) {
+  if (!native_available()) GTEST_SKIP();
+  Encoder encoder({.width = 8, .channels = 1}, 1);
+  attach(encoder, {.threads = 1});
+  torch::NoGradGuard guard;
+  const Tensor x = torch::rand({300, 1, 16, 16});
+  EXPECT_LT(relative_l2(encoder.forward(x), encoder.forward_reference(x)), 1e-4);
+  EXPECT_GT(memory_bytes(encoder), 0u);
+}
+
+}  // namespace
+}  // namespace ebclr::engine
