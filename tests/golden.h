@@ -1,5 +1,6 @@
 #pragma once
-// Golden vectors (tests/golden, made with PyTorch in double precision) and the weights of the golden networks.
+// Golden vectors (tests/golden, made with PyTorch in double precision) and the weights of the golden
+// networks.
 
 #include <torch/torch.h>
 
@@ -16,8 +17,13 @@ inline torch::Tensor golden(const std::string& name) {
   return core::read_npy(std::string(EBCLR_GOLDEN_DIR) + "/" + name + ".npy");
 }
 
+/// The same in double precision (the files hold float32).
+inline torch::Tensor golden_double(const std::string& name) { return golden(name).to(torch::kFloat64); }
+
 /// The same as float32.
-inline torch::Tensor golden_float(const std::string& name) { return golden(name).to(torch::kFloat32); }
+inline torch::Tensor golden_float(const std::string& name) {
+  return golden(name).to(torch::kFloat32);
+}
 
 /// Largest absolute difference over the largest absolute reference value.
 inline double relative_error(const torch::Tensor& got, const torch::Tensor& want) {

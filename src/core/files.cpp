@@ -51,9 +51,11 @@ class Digest {
 std::vector<std::byte> read_bytes(const fs::path& path, std::string_view component) {
   std::error_code ec;
   if (!fs::exists(path, ec)) usage_error(component, fmt::format("{}: no such file", path.string()));
-  if (fs::is_directory(path, ec)) usage_error(component, fmt::format("{}: is a folder, not a file", path.string()));
+  if (fs::is_directory(path, ec))
+    usage_error(component, fmt::format("{}: is a folder, not a file", path.string()));
   std::ifstream in(path, std::ios::binary);
-  if (!in) usage_error(component, fmt::format("{}: cannot be opened: {}", path.string(), std::strerror(errno)));
+  if (!in)
+    usage_error(component, fmt::format("{}: cannot be opened: {}", path.string(), std::strerror(errno)));
   const auto size = fs::file_size(path, ec);
   std::vector<std::byte> bytes(ec ? 0 : size);
   in.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
@@ -92,7 +94,8 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 }
 
 void AtomicFile::commit() {
-  if (::fsync(fd_) != 0) run_error(component_, fmt::format("{}: writing failed: {}", path_.string(), reason()));
+  if (::fsync(fd_) != 0)
+    run_error(component_, fmt::format("{}: writing failed: {}", path_.string(), reason()));
   ::close(fd_);
   fd_ = -1;
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) {

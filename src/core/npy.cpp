@@ -21,9 +21,9 @@ struct DtypeName {
   torch::Dtype dtype;
 };
 constexpr DtypeName kDtypes[] = {
-    {"<f4", torch::kFloat32}, {"<f8", torch::kFloat64}, {"<f2", torch::kFloat16}, {"<i8", torch::kInt64},
-    {"<i4", torch::kInt32},   {"<i2", torch::kInt16},   {"|i1", torch::kInt8},    {"|u1", torch::kUInt8},
-    {"|b1", torch::kBool},
+    {"<f4", torch::kFloat32}, {"<f8", torch::kFloat64}, {"<f2", torch::kFloat16},
+    {"<i8", torch::kInt64},   {"<i4", torch::kInt32},   {"<i2", torch::kInt16},
+    {"|i1", torch::kInt8},    {"|u1", torch::kUInt8},   {"|b1", torch::kBool},
 };
 
 // Reader of the header's Python dictionary literal: exactly the three keys, nothing evaluated.
@@ -184,11 +184,13 @@ void write_npy(const std::filesystem::path& path, const torch::Tensor& tensor) {
   std::string shape;
   for (int64_t s : t.sizes()) shape += fmt::format("{},", s);
   if (t.dim() > 1) shape.pop_back();
-  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descr, shape);
+  std::string header =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descr, shape);
   header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 10 - 1, ' ');
   header += '\n';
   std::string preamble(kMagic);
-  preamble += {'\x01', '\x00', static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
+  preamble +=
+      {'\x01', '\x00', static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
   AtomicFile file(path, kComponent);
   file.write(preamble);
   file.write(header);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -99,12 +100,33 @@ SafeTensors parse_safetensors(std::span<const std::byte> bytes, std::string_view
     if (begin != position) fail(start + position, "tensors overlap or leave a hole in the data");
     position = end;
   }
-  if (position != body) fail(start + position, fmt::format("{} bytes of data belong to no tensor", body - position));
+  if (position != body)
+    fail(start + position, fmt::format("{} bytes of data belong to no tensor", body - position));
   return out;
 }
 
 SafeTensors read_safetensors(const std::filesystem::path& path) {
   return parse_safetensors(read_bytes(path, kComponent), path.string());
+}
+
+std::map<std::string, std::string> read_safetensors_metadata(const std::filesystem::path& path) {
+  const auto fail = [&](std::string_view what) { usage_error(kComponent, fmt::format("{}: {}", path.string(), what)); };
+  std::ifstream in(path, std::ios::binary);
+  if (!in) fail("cannot be opened");
+  uint64_t header_size = 0;
+  if (!in.read(reinterpret_cast<char*>(&header_size), 8)) fail("file ends inside the header's length");
+  std::error_code ec;
+  const auto file_size = std::filesystem::file_size(path, ec);
+  if (ec || header_size > kMaxHeader || header_size > file_size - 8) fail("impossible header size");
+  std::string text(header_size, '\0');
+  if (!in.read(text.data(), static_cast<std::streamsize>(header_size))) fail("file ends inside the header");
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  std::map<std::string, std::string> metadata;
+  if (!json.is_object()) fail("header is not a JSON object");
+  if (!json.contains("__metadata__") || !json["__metadata__"].is_object()) return metadata;
+  for (const auto& [k, v] : json["__metadata__"].items())
+    if (v.is_string()) metadata[k] = v.get<std::string>();
+  return metadata;
 }
 
 void write_safetensors(const std::filesystem::path& path, const SafeTensors& content) {
@@ -118,8 +140,10 @@ void write_safetensors(const std::filesystem::path& path, const SafeTensors& con
     for (const auto& d : kDtypes)
       if (d.dtype == t.scalar_type()) dtype = d.name;
     if (dtype.empty())
-      usage_error(kComponent, fmt::format("{}: tensor '{}' has a type that cannot be written", path.string(), name));
-    header[name] = {{"dtype", dtype}, {"shape", t.sizes().vec()}, {"data_offsets", {position, position + t.nbytes()}}};
+      usage_error(kComponent,
+                  fmt::format("{}: tensor '{}' has a type that cannot be written", path.string(), name));
+    header[name] = {
+        {"dtype", dtype}, {"shape", t.sizes().vec()}, {"data_offsets", {position, position + t.nbytes()}}};
     position += t.nbytes();
     tensors.push_back(t);
   }

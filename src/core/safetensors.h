@@ -24,6 +24,8 @@ struct SafeTensors {
 SafeTensors read_safetensors(const std::filesystem::path& path);
 /// The same from memory; `name` stands for the file in errors.
 SafeTensors parse_safetensors(std::span<const std::byte> bytes, std::string_view name);
+/// The string metadata alone; reads the header only.
+std::map<std::string, std::string> read_safetensors_metadata(const std::filesystem::path& path);
 /// Writes atomically.
 void write_safetensors(const std::filesystem::path& path, const SafeTensors& content);
 

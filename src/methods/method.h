@@ -24,10 +24,10 @@ enum class Proposal { kData, kUniform };
 /// Raises the number of SGLD steps when chains cannot reach the energy of data (the 200-epoch runs).
 struct AdaptiveStepsOptions {
   bool on = false;
-  int64_t window = 200;      ///< steps over which the mean gap is taken
-  double threshold = 1.0;    ///< mean E(samples) - mean E(data) above which T grows
+  int64_t window = 200;    ///< steps over which the mean gap is taken
+  double threshold = 1.0;  ///< mean E(samples) - mean E(data) above which T grows
   int64_t increment = 5;
-  int64_t limit = 40;        ///< T never grows above
+  int64_t limit = 40;  ///< T never grows above
 };
 
 struct EbclrOptions {
@@ -57,8 +57,8 @@ struct SimsiamOptions {
 };
 
 struct ByolOptions {
-  double momentum = 0.99;      ///< at the start
-  double momentum_end = 1.0;   ///< reached by a cosine over the run
+  double momentum = 0.99;     ///< at the start
+  double momentum_end = 1.0;  ///< reached by a cosine over the run
   int64_t predictor_hidden = 4096;
 };
 
@@ -140,8 +140,8 @@ class Method {
 
 /// Images of the run as the method needs them for proposals.
 struct MethodContext {
-  ebm::ProposalSource data_proposals;       ///< augmented training images
-  std::vector<int64_t> image_shape;         ///< {C, H, W}
+  ebm::ProposalSource data_proposals;  ///< augmented training images
+  std::vector<int64_t> image_shape;    ///< {C, H, W}
   int64_t train_images = 0;
 };
 

@@ -1,0 +1,11 @@
+# Writes every file below ROOT into one C++ source as {name without .yaml, text}.
+file(GLOB_RECURSE files RELATIVE ${ROOT} ${ROOT}/*.yaml)
+list(SORT files)
+set(text "#include \"run/shipped.h\"\n\nnamespace ebclr::run {\n\nconst std::vector<ShippedConfig>& shipped_configs() {\n  static const std::vector<ShippedConfig> table = {\n")
+foreach(file ${files})
+  file(READ ${ROOT}/${file} content)
+  string(REGEX REPLACE "\\.yaml$" "" name ${file})
+  string(APPEND text "      {\"${name}\", R\"yaml(${content})yaml\"},\n")
+endforeach()
+string(APPEND text "  };\n  return table;\n}\n\n}  // namespace ebclr::run\n")
+file(WRITE ${OUT} "${text}")

@@ -1,0 +1,46 @@
+#include "methods/contrastive_energy.h"
+
+#include <torch/torch.h>
+
+#include "ebm/objective.h"
+
+namespace ebclr::methods {
+
+ContrastiveEnergy::ContrastiveEnergy(nn::Encoder& encoder, nn::Head& head, torch::Tensor references,
+                                     double tau, int cut)
+    : encoder_(encoder), head_(head), references_(references.detach()), tau_(tau), cut_(cut) {}
+
+ebm::EnergyGrad ContrastiveEnergy::evaluate(const torch::Tensor& v) {
+  nn::FreezeParameters freeze({&encoder_, &head_});
+  torch::AutoGradMode grad_on(true);
+  const auto x = v.detach().requires_grad_();
+  const auto e = ebm::energy(head_.forward(encoder_.forward(x)), references_, tau_);
+  return {e.detach(), torch::autograd::grad({e.sum()}, {x})[0]};
+}
+
+ebm::EnergyGrad ContrastiveEnergy::costate(const torch::Tensor& v) {
+  nn::FreezeParameters freeze({&encoder_, &head_});
+  torch::Tensor h;
+  {
+    torch::NoGradGuard no_grad;
+    h = encoder_.forward_head(v, cut_);
+  }
+  torch::AutoGradMode grad_on(true);
+  h.requires_grad_();
+  const auto e = ebm::energy(head_.forward(encoder_.forward_tail(h, cut_)), references_, tau_);
+  return {e.detach(), torch::autograd::grad({e.sum()}, {h})[0]};
+}
+
+torch::Tensor ContrastiveEnergy::pull_back(const torch::Tensor& v, const torch::Tensor& p) {
+  nn::FreezeParameters freeze({&encoder_, &head_});
+  torch::AutoGradMode grad_on(true);
+  const auto x = v.detach().requires_grad_();
+  return torch::autograd::grad({encoder_.forward_head(x, cut_)}, {x}, {p})[0];
+}
+
+torch::Tensor ContrastiveEnergy::value(const torch::Tensor& v) {
+  torch::NoGradGuard no_grad;
+  return ebm::energy(head_.forward(encoder_.forward(v)), references_, tau_);
+}
+
+}  // namespace ebclr::methods

@@ -1,0 +1,14 @@
+#pragma once
+// One maker per method; the explicit table of them is in method.cpp.
+
+#include "methods/method.h"
+
+namespace ebclr::methods {
+
+std::unique_ptr<Method> make_ebclr(const MethodOptions& options, const MethodContext& context);
+std::unique_ptr<Method> make_simclr(const MethodOptions& options, const MethodContext& context);
+std::unique_ptr<Method> make_moco(const MethodOptions& options, const MethodContext& context);
+std::unique_ptr<Method> make_simsiam(const MethodOptions& options, const MethodContext& context);
+std::unique_ptr<Method> make_byol(const MethodOptions& options, const MethodContext& context);
+
+}  // namespace ebclr::methods

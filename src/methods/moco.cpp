@@ -1,0 +1,103 @@
+// MoCo v2: queries against a queue of keys from a slowly moving network.
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "methods/families.h"
+#include "methods/losses.h"
+#include "methods/momentum.h"
+
+namespace ebclr::methods {
+namespace {
+
+class Moco : public Method {
+ public:
+  explicit Moco(const MethodOptions& options) : Method(options), o_(options.moco), key_(*encoder_, *head_) {
+    if (o_.queue < 1)
+      core::usage_error("methods.moco", fmt::format("moco.queue {} must be at least 1", o_.queue));
+    // Random unit rows until real keys have come, as in the original work.
+    queue_ = torch::empty({o_.queue, head_->options().out});
+    core::Rng rng(options.seed, core::Stream::kInit, {2});
+    float* p = queue_.data_ptr<float>();
+    for (int64_t i = 0; i < queue_.numel(); ++i) p[i] = rng.normal();
+    queue_ = ebm::unit_rows(queue_);
+    position_ = torch::zeros({1}, torch::kInt64);
+  }
+
+  StepOutput step(const StepInput& input) override {
+    StepOutput out;
+    const auto q1 = head_->forward(encoder_->forward(input.view1));
+    const auto k2 = key_.forward(input.view2);
+    out.loss = moco_loss(q1, k2, queue_, o_.temperature);
+    new_keys_ = k2;
+    if (o_.symmetric) {
+      const auto q2 = head_->forward(encoder_->forward(input.view2));
+      const auto k1 = key_.forward(input.view1);
+      out.loss = (out.loss + moco_loss(q2, k1, queue_, o_.temperature)) * 0.5;
+      new_keys_ = torch::cat({k2, k1});
+    }
+    out.projections = q1.detach();
+    return out;
+  }
+
+  void after_update(const StepInput&) override {
+    key_.update(*encoder_, *head_, o_.momentum);
+    enqueue(ebm::unit_rows(new_keys_));
+  }
+
+  std::vector<std::pair<std::string, torch::Tensor>> state() override {
+    auto state = Method::state();
+    for (auto& item : nn::state_of(*key_.encoder(), "key_encoder.")) state.push_back(item);
+    for (auto& item : nn::state_of(*key_.head(), "key_head.")) state.push_back(item);
+    state.emplace_back("queue", queue_);
+    state.emplace_back("queue_position", position_);
+    return state;
+  }
+
+  void train(bool on) override {
+    Method::train(on);
+    key_.encoder()->train(on);
+    key_.head()->train(on);
+  }
+
+  void to(torch::Device device) override {
+    Method::to(device);
+    key_.encoder()->to(device);
+    key_.head()->to(device);
+    queue_ = queue_.to(device);
+  }
+
+  std::vector<std::shared_ptr<nn::Encoder>> encoders() override { return {encoder_, key_.encoder()}; }
+  // Query forward and backward (3) and key forward (1); twice that when symmetric.
+  double forward_units() const override { return o_.symmetric ? 8 : 4; }
+
+ private:
+  // First in, first out, over the end of the queue where a batch does not fit.
+  void enqueue(torch::Tensor keys) {
+    torch::NoGradGuard no_grad;
+    if (keys.size(0) > o_.queue) keys = keys.narrow(0, keys.size(0) - o_.queue, o_.queue);
+    int64_t at = position_[0].item<int64_t>(), done = 0;
+    while (done < keys.size(0)) {
+      const int64_t n = std::min(keys.size(0) - done, o_.queue - at);
+      queue_.narrow(0, at, n).copy_(keys.narrow(0, done, n));
+      done += n;
+      at = (at + n) % o_.queue;
+    }
+    position_.fill_(at);
+  }
+
+  MocoOptions o_;
+  MomentumCopy key_;
+  torch::Tensor queue_, position_, new_keys_;
+};
+
+}  // namespace
+
+std::unique_ptr<Method> make_moco(const MethodOptions& options, const MethodContext&) {
+  return std::make_unique<Moco>(options);
+}
+
+}  // namespace ebclr::methods

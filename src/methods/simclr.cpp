@@ -1,0 +1,39 @@
+// SimCLR: NT-Xent over the 2N views of a batch.
+
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include "methods/families.h"
+#include "methods/losses.h"
+
+namespace ebclr::methods {
+namespace {
+
+class Simclr : public Method {
+ public:
+  explicit Simclr(const MethodOptions& options) : Method(options), o_(options.simclr) {}
+
+  StepOutput step(const StepInput& input) override {
+    const auto n = input.view1.size(0);
+    // Both views pass together, so that BatchNorm sees the whole batch of 2N as in the original work.
+    const auto outputs = head_->forward(encoder_->forward(torch::cat({input.view1, input.view2})));
+    const auto f1 = outputs.narrow(0, 0, n), f2 = outputs.narrow(0, n, n);
+    StepOutput out;
+    out.loss = nt_xent(f1, f2, o_.temperature);
+    out.projections = f1.detach();
+    return out;
+  }
+  double forward_units() const override { return 6; }
+
+ private:
+  SimclrOptions o_;
+};
+
+}  // namespace
+
+std::unique_ptr<Method> make_simclr(const MethodOptions& options, const MethodContext&) {
+  return std::make_unique<Simclr>(options);
+}
+
+}  // namespace ebclr::methods

@@ -1,0 +1,309 @@
+// The table of configuration keys: one row per key, nothing else knows a key's name.
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <stdexcept>
+
+#include "core/text.h"
+#include "run/config.h"
+
+namespace ebclr::run {
+namespace {
+
+template <class T>
+T parse_number(const std::string& text) {
+  T value{};
+  const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (ec != std::errc() || end != text.data() + text.size())
+    throw std::invalid_argument(std::is_integral_v<T> ? "a whole number" : "a number");
+  return value;
+}
+
+void parse(const std::string& text, int64_t& out) {
+  out = parse_number<int64_t>(text);
+}
+void parse(const std::string& text, uint64_t& out) {
+  out = parse_number<uint64_t>(text);
+}
+void parse(const std::string& text, int& out) {
+  out = parse_number<int>(text);
+}
+void parse(const std::string& text, double& out) {
+  const auto value = parse_number<double>(text);
+  if (!std::isfinite(value)) throw std::invalid_argument("a finite number");
+  out = value;
+}
+void parse(const std::string& text, std::string& out) {
+  out = text;
+}
+void parse(const std::string& text, std::filesystem::path& out) {
+  out = text;
+}
+void parse(const std::string& text, bool& out) {
+  if (text == "true" || text == "yes" || text == "on")
+    out = true;
+  else if (text == "false" || text == "no" || text == "off")
+    out = false;
+  else
+    throw std::invalid_argument("true or false");
+}
+
+std::string show(bool v) {
+  return v ? "true" : "false";
+}
+std::string show(const std::string& v) {
+  return v;
+}
+std::string show(const std::filesystem::path& v) {
+  return v.string();
+}
+template <class T>
+std::string show(const T& v) {
+  return fmt::format("{}", v);
+}
+
+// Bounds of a number, both inclusive.
+struct Range {
+  double low = -1e300, high = 1e300;
+};
+constexpr Range kPositive{1e-300, 1e300}, kNotNegative{0, 1e300}, kProbability{0, 1}, kAtLeastOne{1, 1e300};
+
+template <class Access>
+Field field(const char* key, Access access, const char* doc, Range range = {}) {
+  return {key, doc, "", [access](const Config& c) { return show(access(const_cast<Config&>(c))); },
+          [access, range](Config& c, const std::string& text) {
+            auto& target = access(c);
+            auto value = target;
+            parse(text, value);
+            if constexpr (std::is_arithmetic_v<decltype(value)> && !std::is_same_v<decltype(value), bool>) {
+              const auto v = static_cast<double>(value);
+              if (v < range.low || v > range.high) {
+                if (range.high >= 1e300)
+                  throw std::invalid_argument(range.low == 1e-300
+                                                  ? "a number above 0"
+                                                  : fmt::format("a number of at least {}", range.low));
+                throw std::invalid_argument(fmt::format("a number in [{}, {}]", range.low, range.high));
+              }
+            }
+            target = value;
+          }};
+}
+
+template <class E>
+using Names = std::vector<std::pair<std::string, E>>;
+
+template <class E, class Access>
+Field choice(const char* key, Access access, Names<E> names, const char* doc) {
+  std::vector<std::string> words;
+  for (const auto& [name, value] : names) words.push_back(name);
+  const std::string all = core::join(words, " | ");
+  return {key, doc, all,
+          [access, names](const Config& c) {
+            for (const auto& [name, value] : names)
+              if (value == access(const_cast<Config&>(c))) return name;
+            return std::string("?");
+          },
+          [access, names, all](Config& c, const std::string& text) {
+            for (const auto& [name, value] : names)
+              if (name == text) {
+                access(c) = value;
+                return;
+              }
+            throw std::invalid_argument(all);
+          }};
+}
+
+// `name` is an expression on a Config; it saves writing the same lambda a hundred times.
+#define AT(name)            \
+  [](Config & c) -> auto& { \
+    return c.name;          \
+  }
+
+std::vector<Field> make_fields() {
+  using nn::Activation, nn::Norm, nn::Init;
+  std::vector<Field> f;
+  const auto add = [&](Field field) { f.push_back(std::move(field)); };
+  Names<std::string> method_names;
+  for (const auto& n : methods::method_names()) method_names.emplace_back(n, n);
+  Names<std::string> archs = {{"resnet18", "resnet18"}, {"resnet34", "resnet34"}, {"resnet50", "resnet50"}};
+
+  add(choice<std::string>("method.name", AT(method.name), method_names, "what is learned"));
+  add(field("method.tau", AT(method.ebclr.objective.tau), "ebclr: temperature on squared distances",
+            kPositive));
+  add(field("method.lambda", AT(method.ebclr.objective.lambda),
+            "ebclr: weight of the generative term; 0 switches it and the sampler off", kNotNegative));
+  add(field("method.gamma", AT(method.ebclr.objective.gamma),
+            "ebclr: weight of the discriminative term (generative use: lambda 1, gamma 0.1)", kNotNegative));
+  add(field("method.output_l2", AT(method.ebclr.objective.output_l2),
+            "ebclr: weight of the squared output norms", kNotNegative));
+  add(choice<ebm::Discriminative>(
+      "method.discriminative", AT(method.ebclr.objective.discriminative),
+      {{"symmetric", ebm::Discriminative::kSymmetric}, {"one_way", ebm::Discriminative::kOneWay}},
+      "ebclr: anchors of the discriminative term"));
+  add(choice<ebm::Marginal>("method.marginal", AT(method.ebclr.objective.marginal),
+                            {{"approx1", ebm::Marginal::kApprox1}, {"approx2", ebm::Marginal::kApprox2}},
+                            "ebclr: views that approximate the marginal: N or 2N - 1"));
+
+  add(choice<ebm::SamplerKind>("sampler.kind", AT(method.ebclr.sampler.kind),
+                               {{"msgld", ebm::SamplerKind::kMsgld},
+                                {"sgld", ebm::SamplerKind::kSgld},
+                                {"yopo", ebm::SamplerKind::kYopo}},
+                               "how chains move"));
+  add(field("sampler.steps", AT(method.ebclr.sampler.steps), "T: steps per update of the weights",
+            kAtLeastOne));
+  add(field("sampler.step_size", AT(method.ebclr.sampler.step_size), "alpha", kPositive));
+  add(field("sampler.clamp", AT(method.ebclr.sampler.clamp),
+            "delta: bound of each gradient entry; 0 switches the proximal form off", kNotNegative));
+  add(field("sampler.decay", AT(method.ebclr.sampler.decay),
+            "K: visits after which the noise is at sigma_min", kPositive));
+  add(field("sampler.sigma_min", AT(method.ebclr.sampler.sigma_min), "least noise", kNotNegative));
+  add(field("sampler.sigma_max", AT(method.ebclr.sampler.sigma_max), "noise of fresh chains", kNotNegative));
+  add(field("sampler.outer", AT(method.ebclr.sampler.outer), "yopo: full gradients (M)", kAtLeastOne));
+  add(field("sampler.inner", AT(method.ebclr.sampler.inner), "yopo: steps per full gradient (N)",
+            kAtLeastOne));
+  add(field("sampler.cut", AT(method.ebclr.cut), "yopo: 0 cuts after the stem, 1 after the first stage",
+            {0, 1}));
+  add(field("adaptive.on", AT(method.ebclr.adaptive.on),
+            "raise sampler.steps when chains stay above the energy of data (long runs)"));
+  add(field("adaptive.window", AT(method.ebclr.adaptive.window), "steps over which the mean gap is taken",
+            kAtLeastOne));
+  add(field("adaptive.threshold", AT(method.ebclr.adaptive.threshold),
+            "mean gap above which steps are added"));
+  add(field("adaptive.increment", AT(method.ebclr.adaptive.increment), "steps added at once", kAtLeastOne));
+  add(field("adaptive.limit", AT(method.ebclr.adaptive.limit), "most steps", kAtLeastOne));
+  add(field("buffer.size", AT(method.ebclr.buffer.size), "|B|: chains kept", kAtLeastOne));
+  add(field("buffer.rho", AT(method.ebclr.buffer.rho), "probability that a picked chain starts anew",
+            kProbability));
+  add(choice<methods::Proposal>(
+      "buffer.proposal", AT(method.ebclr.proposal),
+      {{"data", methods::Proposal::kData}, {"uniform", methods::Proposal::kUniform}},
+      "q0: where new chains start"));
+  add(choice<bool>("buffer.dtype", AT(method.ebclr.buffer.half), {{"float32", false}, {"float16", true}},
+                   "storage of chains"));
+
+  add(choice<std::string>("encoder.arch", AT(method.encoder.arch), archs, "depth"));
+  add(field("encoder.width", AT(method.encoder.width), "channels of the stem (64 in the paper)", {1, 1024}));
+  add(choice<Norm>("encoder.norm", AT(method.encoder.norm), {{"none", Norm::kNone}, {"batch", Norm::kBatch}},
+                   "normalisation"));
+  add(choice<Activation>("encoder.activation", AT(method.encoder.activation),
+                         {{"leaky_relu", Activation::kLeakyRelu}, {"relu", Activation::kRelu}},
+                         "non-linearity (leaky slope 0.2)"));
+  add(choice<Init>("encoder.init", AT(method.encoder.init),
+                   {{"torch", Init::kTorch}, {"residual", Init::kResidual}},
+                   "first weights: libtorch's, or scaled for a norm-free net"));
+  add(field("head.out", AT(method.head.out), "output dimension of the projection", kAtLeastOne));
+  add(field("head.hidden", AT(method.head.hidden),
+            "hidden width of the projection; 0: as wide as the features", kNotNegative));
+  add(field("head.layers", AT(method.head.layers), "layers of the projection", {1, 3}));
+  add(field("head.hidden_norm", AT(method.head.hidden_norm), "BatchNorm after hidden layers"));
+  add(field("head.output_norm", AT(method.head.output_norm), "BatchNorm after the last layer"));
+  add(choice<Activation>("head.activation", AT(method.head.activation),
+                         {{"leaky_relu", Activation::kLeakyRelu}, {"relu", Activation::kRelu}},
+                         "non-linearity of the heads"));
+
+  add(field("simclr.temperature", AT(method.simclr.temperature), "of the cosine", kPositive));
+  add(field("moco.temperature", AT(method.moco.temperature), "of the cosine", kPositive));
+  add(field("moco.momentum", AT(method.moco.momentum), "of the key network", kProbability));
+  add(field("moco.queue", AT(method.moco.queue), "keys kept", kAtLeastOne));
+  add(field("moco.symmetric", AT(method.moco.symmetric), "each view once as query, once as key"));
+  add(field("simsiam.predictor_hidden", AT(method.simsiam.predictor_hidden), "bottleneck of the predictor",
+            kAtLeastOne));
+  add(field("simsiam.fixed_predictor_lr", AT(method.simsiam.fixed_predictor_lr),
+            "the schedule does not touch the predictor"));
+  add(field("simsiam.stop_gradient", AT(method.simsiam.stop_gradient), "off only to see the collapse"));
+  add(field("byol.momentum", AT(method.byol.momentum), "of the target at the start", kProbability));
+  add(field("byol.momentum_end", AT(method.byol.momentum_end), "of the target at the end of the cosine",
+            kProbability));
+  add(field("byol.predictor_hidden", AT(method.byol.predictor_hidden), "hidden width of the predictor",
+            kAtLeastOne));
+
+  add(field("data.source", AT(data.source), "name of a set, or a folder of images"));
+  add(field("data.root", AT(data.data_root),
+            "where named sets are kept; empty: $EBCLR_DATA or the user's cache"));
+  add(field("data.limit", AT(data.limit), "train images, class-balanced; 0: all", kNotNegative));
+  add(field("data.limit_test", AT(data.limit_test), "test images; 0: all", kNotNegative));
+  add(field("data.image_size", AT(data.image_size), "folders: short side after resizing; 0: 32",
+            kNotNegative));
+  add(field("data.grayscale", AT(data.grayscale), "folders: read as one channel"));
+  add(field("data.labels_csv", AT(data.labels_csv), "folders: CSV of path,label"));
+  add(field("data.test_fraction", AT(data.test_fraction), "folders: part held out for testing",
+            kProbability));
+
+  add(choice<data::Scope>(
+      "augment.scope", AT(views.scope), {{"image", data::Scope::kImage}, {"batch", data::Scope::kBatch}},
+      "a random draw per image, or one for a whole batch (as the paper's released code)"));
+  add(field("augment.crop_min", AT(views.crop_min), "least area of the crop", kProbability));
+  add(field("augment.crop_max", AT(views.crop_max), "largest area of the crop", kProbability));
+  add(field("augment.ratio_min", AT(views.ratio_min), "least width over height of the crop", kPositive));
+  add(field("augment.ratio_max", AT(views.ratio_max), "largest width over height of the crop", kPositive));
+  add(field("augment.flip", AT(views.flip), "probability of a horizontal flip", kProbability));
+  add(field("augment.jitter", AT(views.jitter), "probability of colour jitter", kProbability));
+  add(field("augment.brightness", AT(views.brightness), "strength of the jitter", kNotNegative));
+  add(field("augment.contrast", AT(views.contrast), "strength of the jitter", kNotNegative));
+  add(field("augment.saturation", AT(views.saturation), "strength of the jitter", kNotNegative));
+  add(field("augment.hue", AT(views.hue), "strength of the jitter", {0, 0.5}));
+  add(field("augment.grayscale", AT(views.grayscale), "probability of losing colour", kProbability));
+  add(field("augment.blur", AT(views.blur), "probability of a Gaussian blur", kProbability));
+  add(field("augment.blur_kernel", AT(views.blur_kernel), "odd size of the blur's kernel", {1, 31}));
+  add(field("augment.blur_sigma_min", AT(views.blur_sigma_min), "least width of the blur", kPositive));
+  add(field("augment.blur_sigma_max", AT(views.blur_sigma_max), "largest width of the blur", kPositive));
+  add(field("augment.noise", AT(views.noise), "standard deviation of added noise, in [0,1] scale",
+            kNotNegative));
+  add(field("augment.gray_full", AT(views.gray_full), "grey images: also flip and blur"));
+
+  add(choice<OptimizerKind>("optimizer.kind", AT(optimizer.kind),
+                            {{"adam", OptimizerKind::kAdam}, {"sgd", OptimizerKind::kSgd}},
+                            "libtorch's optimizer"));
+  add(field("optimizer.lr", AT(optimizer.lr), "learning rate; 0: the paper's rule by method and batch size",
+            kNotNegative));
+  add(field("optimizer.weight_decay", AT(optimizer.weight_decay), "L2 decay", kNotNegative));
+  add(field("optimizer.momentum", AT(optimizer.momentum), "sgd: momentum", kProbability));
+  add(field("optimizer.beta1", AT(optimizer.beta1), "adam", kProbability));
+  add(field("optimizer.beta2", AT(optimizer.beta2), "adam", kProbability));
+  add(choice<ScheduleKind>("optimizer.schedule", AT(optimizer.schedule),
+                           {{"constant", ScheduleKind::kConstant}, {"cosine", ScheduleKind::kCosine}},
+                           "learning rate over the run"));
+  add(field("optimizer.warmup_epochs", AT(optimizer.warmup_epochs), "linear warm-up", kNotNegative));
+  add(field("optimizer.clip_norm", AT(optimizer.clip_norm), "global bound of the gradient norm; 0: off",
+            kNotNegative));
+
+  add(field("train.epochs", AT(train.epochs), "passes over the train images", kAtLeastOne));
+  add(field("train.batch_size", AT(train.batch_size), "images per step", kAtLeastOne));
+  add(field("train.seed", AT(train.seed), "decides every random draw"));
+  add(field("guard.tries", AT(guard.tries), "roll-backs after divergence before giving up", kNotNegative));
+  add(field("guard.lr_factor", AT(guard.lr_factor), "learning rate factor after each of them", {1e-6, 1}));
+  add(field("guard.max_gap", AT(guard.max_gap),
+            "ebclr: |E(samples) - E(data)| that counts as divergence; 0: nine tenths of what tau allows",
+            kNotNegative));
+  add(field("guard.max_output_norm", AT(guard.max_output_norm), "mean output norm that counts as divergence",
+            kPositive));
+  add(field("guard.max_grad_norm", AT(guard.max_grad_norm), "gradient norm that counts as divergence",
+            kPositive));
+  add(field("guard.collapse", AT(guard.collapse),
+            "warn when the spread of projections falls below this part of 1/sqrt(D)", kNotNegative));
+  add(field("checkpoint.every_epochs", AT(checkpoint.every_epochs), "epochs between checkpoints",
+            kAtLeastOne));
+  add(field("checkpoint.minutes", AT(checkpoint.minutes), "and at the latest so often", kPositive));
+  add(field("checkpoint.keep_every", AT(checkpoint.keep_every),
+            "epochs between checkpoints that are kept for good; 0: none", kNotNegative));
+  add(field("checkpoint.keep_last", AT(checkpoint.keep_last), "newest checkpoints kept", kAtLeastOne));
+  add(field("log.every", AT(log.every), "steps between lines of metrics.jsonl", kAtLeastOne));
+  add(field("log.samples_every", AT(log.samples_every), "epochs between pictures of chains; 0: never",
+            kNotNegative));
+  add(field("monitor.knn_every", AT(monitor.knn_every), "epochs between kNN checks while training; 0: off",
+            kNotNegative));
+  add(field("monitor.train", AT(monitor.train), "train images of that check", kAtLeastOne));
+  add(field("monitor.test", AT(monitor.test), "test images of that check", kAtLeastOne));
+  return f;
+}
+
+}  // namespace
+
+const std::vector<Field>& fields() {
+  static const std::vector<Field> table = make_fields();
+  return table;
+}
+
+}  // namespace ebclr::run

@@ -1,0 +1,76 @@
+#pragma once
+// A run folder: config.yaml, metrics.jsonl, train.log, checkpoints/, samples/, summary.json.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "nn/encoder.h"
+#include "run/checkpoint.h"
+#include "run/config.h"
+
+namespace ebclr::run {
+
+/// A checkpoint and where the run stood.
+struct CheckpointInfo {
+  CheckpointFile file;
+  Position position;
+};
+
+/// Networks of one checkpoint, in inference mode.
+struct Model {
+  std::shared_ptr<nn::Encoder> encoder;
+  std::shared_ptr<nn::Head> head;
+  Position position;
+  std::vector<int64_t> image_shape;  ///< {C, H, W} that it was trained on
+};
+
+/// Paths inside a run folder.
+struct RunFolder {
+  std::filesystem::path root;
+  std::filesystem::path config() const { return root / "config.yaml"; }
+  std::filesystem::path metrics() const { return root / "metrics.jsonl"; }
+  std::filesystem::path log() const { return root / "train.log"; }
+  std::filesystem::path summary() const { return root / "summary.json"; }
+  std::filesystem::path checkpoints() const { return root / "checkpoints"; }
+  std::filesystem::path samples() const { return root / "samples"; }
+  std::filesystem::path lock() const { return root / ".lock"; }
+};
+
+/// A run that exists on disk, for reading.
+class Run {
+ public:
+  /// Opens; throws Error when the folder is not a run.
+  static Run open(const std::filesystem::path& folder);
+
+  const RunFolder& folder() const { return folder_; }
+  const Config& config() const { return config_; }
+  /// All readable checkpoints by position, oldest first.
+  std::vector<CheckpointInfo> checkpoints() const;
+  /// "last", or an epoch number; throws Error naming what there is.
+  Model load(const std::string& which = "last") const;
+  /// The model of one checkpoint.
+  Model load(const CheckpointFile& file) const;
+  /// The encoder as it was before training, from the run's seed; channels from the images.
+  Model untrained(const std::vector<int64_t>& image_shape) const;
+  /// The newest readable replay buffer ("chains", "counts"); empty when there is none.
+  core::SafeTensors newest_buffer() const;
+
+ private:
+  RunFolder folder_;
+  Config config_;
+};
+
+/// Names of tensors inside a checkpoint.
+inline constexpr const char* kMethodPrefix = "method/";
+
+/// Copies the checkpoint's tensors of a prefix into a module; throws Error naming what does not fit.
+void load_module(torch::nn::Module& module, const core::SafeTensors& tensors, const std::string& prefix,
+                 const std::string& where);
+
+/// Makes a run folder from a checkpoint of the released code (torch.save with enc_state_dict and
+/// proj_state_dict) and its configuration. Returns notes for the user.
+std::vector<std::string> import_released(const std::filesystem::path& checkpoint, const std::string& config,
+                                         const std::filesystem::path& out);
+
+}  // namespace ebclr::run
