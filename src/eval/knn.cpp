@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "eval/matmul.h"
 
 namespace ebclr::eval {
 namespace {
@@ -169,7 +170,7 @@ Neighbours nearest_neighbours(const torch::Tensor& train, const torch::Tensor& q
     for (int64_t t = 0; t < n; t += train_block) {
       const int64_t columns = std::min(train_block, n - t);
       auto scores = buffer.view(-1).narrow(0, 0, count * columns).view({count, columns});
-      torch::mm_out(scores, block, rows.narrow(0, t, columns).t());
+      matmul(block, rows.narrow(0, t, columns).t(), scores);
       auto* score = scores.data_ptr<float>();
       at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i) {

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "eval/matmul.h"
 
 namespace ebclr::eval {
 namespace {
@@ -246,9 +247,10 @@ Probe train_probe(const Labelled& train, int64_t classes, const ProbeOptions& op
       auto bx = batch_x.narrow(0, 0, size), by = batch_y.narrow(0, 0, size), out = logits.narrow(0, 0, size);
       torch::index_select_out(bx, x, 0, rows);
       torch::index_select_out(by, labels, 0, rows);
-      torch::addmm_out(out, bias, bx, weight);
+      matmul(bx, weight, out);
+      out += bias;
       softmax_gradient(out.data_ptr<float>(), by.data_ptr<int64_t>(), size, rates, classes);
-      torch::mm_out(weight_gradient, bx.t(), out);
+      matmul(bx.t(), out, weight_gradient);
       torch::sum_out(bias_gradient, out, 0);
       ++step;
       weight_adam.step(weight.data_ptr<float>(), weight_gradient.data_ptr<float>(), step);

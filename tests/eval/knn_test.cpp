@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/npy.h"
+#include "eval/matmul.h"
 #include "helpers.h"
 
 namespace ebclr::eval {
@@ -42,6 +43,20 @@ TEST(Knn, BlocksFindWhatOneSortFinds) {
       EXPECT_LT((found.values - expected.values).abs().max().item<double>(), 1e-5);
     }
   }
+}
+
+TEST(Matmul, EveryLayoutAgreesWithTorch) {
+  const auto a = normal({5, 7}, 1), b = normal({7, 3}, 2);
+  for (const auto& left : {a, a.t().contiguous().t(), a.repeat({1, 2}).narrow(1, 0, 7)}) {
+    for (const auto& right : {b, b.t().contiguous().t()}) {
+      auto out = torch::empty({5, 3});
+      matmul(left, right, out);
+      EXPECT_LT((out - torch::mm(left, right)).abs().max().item<float>(), 1e-5);
+    }
+  }
+  auto one = torch::empty({1, 1});
+  matmul(normal({1, 4}, 1), normal({1, 4}, 2).t(), one);  // vectors count as both layouts
+  EXPECT_NEAR(one.item<float>(), (normal({4}, 1) * normal({4}, 2)).sum().item<float>(), 1e-6);
 }
 
 TEST(Knn, EqualDistancesGoByIndex) {
