@@ -1,6 +1,7 @@
 #pragma once
 // The table of one instruction set; instantiated once per target, in that target's own source file.
 
+#include "cpu/norm.h"
 #include "cpu/pool.h"
 #include "cpu/stem.h"
 #include "cpu/weights.h"
@@ -33,7 +34,11 @@ constexpr Kernels kernel_table(const char* name) {
           .stem_data_grad = stem_data_grad<V>,
           .stem_weight_grad = stem_weight_grad<V>,
           .pool = pool<V>,
-          .pool_grad = pool_grad<V>};
+          .pool_grad = pool_grad<V>,
+          .batch_stats = batch_stats<V>,
+          .batch_apply = batch_apply<V>,
+          .batch_grad_sums = batch_grad_sums<V>,
+          .batch_grad_apply = batch_grad_apply<V>};
 }
 
 }  // namespace

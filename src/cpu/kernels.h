@@ -131,6 +131,32 @@ struct StemGradJob {
   float* scratch = nullptr;  // private: stem_floats()
 };
 
+/// BatchNorm's result from its statistics; arrays per channel are padded.
+struct NormJob {
+  int images = 0, channels = 0, pixels = 0;
+  const float* z = nullptr;      // [images][channels/lanes][pixels][lanes]
+  const float* scale = nullptr;  // [channels]
+  const float* shift = nullptr;
+  const float* residual = nullptr;        // as z, may be null
+  const float* residual_scale = nullptr;  // [channels], null for 1
+  const float* residual_shift = nullptr;
+  float slope = 0;  // of the activation
+  float* y = nullptr;
+  void* signs_out = nullptr;  // may be null
+};
+
+/// BatchNorm's gradient once its sums are known: dz = a * g + b * (z - mean) + c per channel.
+struct NormGradJob {
+  int images = 0, channels = 0, pixels = 0;
+  const float* g = nullptr;
+  const float* z = nullptr;
+  const float* mean = nullptr;
+  const float* a = nullptr;
+  const float* b = nullptr;
+  const float* c = nullptr;
+  float* dz = nullptr;  // may be g
+};
+
 /// One instruction set's kernels.
 struct Kernels {
   const char* name;
@@ -156,6 +182,15 @@ struct Kernels {
   /// Its gradient times the derivative of the activation whose signs are given.
   void (*pool_grad)(const float* dfeatures, int images, int channels, int real, int pixels, const void* signs,
                     float slope, float* dx, const Team&);
+
+  /// Mean and biased variance per channel over images and pixels.
+  void (*batch_stats)(const float* z, int images, int channels, int pixels, float* mean, float* var,
+                      const Team&);
+  void (*batch_apply)(const NormJob&, const Team&);
+  /// Per channel the sums of g and of g * (z - mean).
+  void (*batch_grad_sums)(const float* g, const float* z, const float* mean, int images, int channels,
+                          int pixels, float* sum_g, float* sum_gz, const Team&);
+  void (*batch_grad_apply)(const NormGradJob&, const Team&);
 };
 
 /// Floats of transformed weights of a 3x3 convolution.

@@ -32,7 +32,7 @@ std::string unsupported(const NetworkShape& shape, int height, int width) {
 }
 
 Tape::~Tape() {
-  for (auto* list : {&signs, &activations, &raw}) {
+  for (auto* list : {&signs, &activations, &raw, &mean, &var}) {
     for (Buffer& buffer : *list) pool_->give(std::move(buffer));
   }
 }
@@ -78,6 +78,13 @@ std::size_t Network::image_floats(int stage, const Pass& pass) const {
 
 int Network::stage_of_tensor(int tensor) const {
   return tensor == 0 ? 0 : blocks_[(tensor - 1) / 2].stage;
+}
+
+int Network::stage_of_conv(int conv) const {
+  for (const BlockLayer& block : blocks_) {
+    if (conv == block.conv1 || conv == block.conv2 || conv == block.shortcut) return block.stage;
+  }
+  return 0;
 }
 
 /// Images per thread at a time: activations within a part of L2, and enough tiles that the weights, which
@@ -213,6 +220,15 @@ std::unique_ptr<Tape> Network::new_tape(const Pass& pass, bool training) const {
     const std::size_t floats = pass.images * image_floats(stage_of_tensor(t), pass);
     tape->signs.push_back(pool_->take((floats + 31) / 32));
     if (training) tape->activations.push_back(pool_->take(floats));
+  }
+  if (training && shape_.batch_norm) {
+    for (std::size_t i = 0; i < convs_.size(); ++i) {
+      tape->raw.push_back(pool_->take(pass.images * image_floats(stage_of_conv(static_cast<int>(i)), pass)));
+      tape->values_per_channel.push_back(static_cast<long>(pass.images) *
+                                         stage_size(stage_of_conv(static_cast<int>(i)), pass).pixels());
+      tape->mean.push_back(pool_->take(convs_[i].out));
+      tape->var.push_back(pool_->take(convs_[i].out));
+    }
   }
   return tape;
 }
@@ -447,7 +463,11 @@ std::unique_ptr<Tape> Network::train(const WeightSet& weights, const std::vector
                                      const float* x, int images, int height, int width, float* out) {
   const Pass pass{weights, images, height, width};
   std::unique_ptr<Tape> tape = new_tape(pass, true);
-  run_forward(pass, x, tape.get(), out);
+  if (shape_.batch_norm) {
+    forward_norm(pass, parameters, x, *tape, out);
+  } else {
+    run_forward(pass, x, tape.get(), out);
+  }
   return tape;
 }
 
@@ -464,10 +484,10 @@ void Network::backward(const WeightSet& weights, const std::vector<ConvParameter
                        const Tape& tape, const float* x, const float* dfeatures,
                        const std::vector<ConvGradients>& gradients, float* dx) {
   const Pass pass{weights, tape.images, tape.height, tape.width};
-  if (gradients.empty()) {
+  if (gradients.empty() && !shape_.batch_norm) {
     input_gradient(weights, tape, dfeatures, dx);
   } else {
-    backward_plain(pass, tape, x, dfeatures, gradients, dx);
+    backward_layers(pass, parameters, tape, x, dfeatures, gradients, dx);
   }
 }
 

@@ -85,10 +85,11 @@ class Tape {
 
   int images = 0, height = 0, width = 0;
   bool training = false;
-  std::vector<Buffer> signs;        // per tensor (stem, then mid and out of each block), bits in floats
-  std::vector<Buffer> activations;  // same numbering; training only
-  std::vector<Buffer> raw;          // per convolution: results before BatchNorm; training with it only
-  std::vector<std::vector<float>> mean, var;  // per convolution: the batch's statistics, BatchNorm only
+  std::vector<long> values_per_channel;  // per convolution: images times pixels, BatchNorm only
+  std::vector<Buffer> signs;             // per tensor (stem, then mid and out of each block), bits in floats
+  std::vector<Buffer> activations;       // same numbering; training only
+  std::vector<Buffer> raw;               // per convolution: results before BatchNorm; training with it only
+  std::vector<Buffer> mean, var;         // per convolution: the batch's statistics (biased), BatchNorm only
 
  private:
   friend class Network;
@@ -151,6 +152,7 @@ class Network {
   std::size_t image_floats(int stage, const Pass& pass) const;
   int chunk(int stage, const Pass& pass) const;
   int stage_of_tensor(int tensor) const;
+  int stage_of_conv(int conv) const;
   Schedule schedule(int in, int out, int stride) const;
   Schedule schedule(int in, int out, int stride, Worker& worker) const;
 
@@ -164,8 +166,11 @@ class Network {
   void backward_images(const Pass& pass, const Tape& tape, const float* dfeatures, long first, long last,
                        float* dx, Worker& worker);
   void run_forward(const Pass& pass, const float* x, Tape* tape, float* out);
-  void backward_plain(const Pass& pass, const Tape& tape, const float* x, const float* dfeatures,
-                      const std::vector<ConvGradients>& gradients, float* dx);
+  void forward_norm(const Pass& pass, const std::vector<ConvParameters>& parameters, const float* x,
+                    Tape& tape, float* out);
+  void backward_layers(const Pass& pass, const std::vector<ConvParameters>& parameters, const Tape& tape,
+                       const float* x, const float* dfeatures, const std::vector<ConvGradients>& gradients,
+                       float* dx);
 
   NetworkShape shape_;
   const Kernels& kernels_;

@@ -3,12 +3,105 @@
 
 #include <algorithm>
 
+#include "cpu/batch_norm.h"
 #include "cpu/network.h"
 
 namespace ebclr::cpu {
 
-void Network::backward_plain(const Pass& pass, const Tape& tape, const float* x, const float* dfeatures,
-                             const std::vector<ConvGradients>& gradients, float* dx) {
+void Network::forward_norm(const Pass& pass, const std::vector<ConvParameters>& parameters, const float* x,
+                           Tape& tape, float* out) {
+  prepare(pass, false);
+  NormScale scale(stage_channels(3)), shortcut_scale(stage_channels(3));
+  run_team(threads_, [&](const Team& team) {
+    Worker& worker = workers_[team.id];
+    const auto measure = [&](NormScale& into, int conv, int pixels) {
+      into.measure(kernels_, convs_[conv], parameters[conv], shape_.epsilon, tape.raw[conv].data(),
+                   pass.images, pixels, tape.mean[conv].data(), tape.var[conv].data(), team);
+    };
+    const auto apply = [&](int conv, int tensor, int pixels, const float* residual, bool residual_normed) {
+      kernels_.batch_apply({.images = pass.images,
+                            .channels = convs_[conv].out,
+                            .pixels = pixels,
+                            .z = tape.raw[conv].data(),
+                            .scale = scale.scale(),
+                            .shift = scale.shift(),
+                            .residual = residual,
+                            .residual_scale = residual_normed ? shortcut_scale.scale() : nullptr,
+                            .residual_shift = residual_normed ? shortcut_scale.shift() : nullptr,
+                            .slope = shape_.slope,
+                            .y = tape.activations[tensor].data(),
+                            .signs_out = signs(tape, tensor, pass, 0)},
+                           team);
+      team.sync();
+    };
+    kernels_.stem({.images = pass.images,
+                   .height = pass.height,
+                   .width = pass.width,
+                   .in = convs_[0].in,
+                   .out = convs_[0].out,
+                   .out_real = convs_[0].out_real,
+                   .x = x,
+                   .w = pass.weights.forward[0].data(),
+                   .y = tape.raw[0].data(),
+                   .epilogue = {},
+                   .scratch = worker.stem.data()},
+                  team);
+    team.sync();
+    measure(scale, 0, pass.height * pass.width);
+    apply(0, 0, pass.height * pass.width, nullptr, false);
+    for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) {
+      const BlockLayer& block = blocks_[b];
+      const bool down = block.shortcut >= 0;
+      const Size size = stage_size(block.stage, pass), from = stage_size(block.stage - down, pass);
+      const auto conv = [&](int index, int tensor) {
+        kernels_.conv({.images = pass.images,
+                       .height = size.height,
+                       .width = size.width,
+                       .in = convs_[index].in,
+                       .out = convs_[index].out,
+                       .x = tape.activations[tensor].data(),
+                       .u = pass.weights.forward[index].data(),
+                       .y = tape.raw[index].data(),
+                       .epilogue = {},
+                       .schedule = schedule(convs_[index].in, convs_[index].out, 1, worker)},
+                      team);
+        team.sync();
+      };
+      if (!down) {
+        conv(block.conv1, 2 * b);
+      } else {
+        const ConvLayer& conv1 = convs_[block.conv1];
+        kernels_.down({.images = pass.images,
+                       .height = from.height,
+                       .width = from.width,
+                       .in = conv1.in,
+                       .out = conv1.out,
+                       .x = tape.activations[2 * b].data(),
+                       .u = pass.weights.forward[block.conv1].data(),
+                       .u_shortcut = pass.weights.forward[block.shortcut].data(),
+                       .y = tape.raw[block.conv1].data(),
+                       .shortcut = tape.raw[block.shortcut].data(),
+                       .epilogue = {},
+                       .schedule = schedule(conv1.in, conv1.out, 2, worker)},
+                      team);
+        team.sync();
+        measure(shortcut_scale, block.shortcut, size.pixels());
+      }
+      measure(scale, block.conv1, size.pixels());
+      apply(block.conv1, 1 + 2 * b, size.pixels(), nullptr, false);
+      conv(block.conv2, 1 + 2 * b);
+      measure(scale, block.conv2, size.pixels());
+      apply(block.conv2, 2 + 2 * b, size.pixels(),
+            down ? tape.raw[block.shortcut].data() : tape.activations[2 * b].data(), down);
+    }
+    kernels_.pool(tape.activations.back().data(), pass.images, stage_channels(3), features(),
+                  stage_size(3, pass).pixels(), out, team);
+  });
+}
+
+void Network::backward_layers(const Pass& pass, const std::vector<ConvParameters>& parameters,
+                              const Tape& tape, const float* x, const float* dfeatures,
+                              const std::vector<ConvGradients>& gradients, float* dx) {
   prepare(pass, false);
   // Largest needs of the weight gradients, and tiles per step: V and D together at most 16 MB.
   const auto tiles_per_step = [&](const ConvLayer& conv) {
@@ -34,6 +127,8 @@ void Network::backward_plain(const Pass& pass, const Tape& tape, const float* x,
   Buffer du_shortcut = pool_->take(shortcut_size);
   Buffer partial = pool_->take(threads_ * stem_partial_floats(convs_[0].in, convs_[0].out));
   Buffer result = pool_->take(activation), mid = pool_->take(activation), input = pool_->take(activation);
+  Buffer before_norm = pool_->take(shape_.batch_norm ? activation : 0);
+  NormGradient norm(stage_channels(3));
 
   run_team(threads_, [&](const Team& team) {
     Worker& worker = workers_[team.id];
@@ -44,18 +139,27 @@ void Network::backward_plain(const Pass& pass, const Tape& tape, const float* x,
     kernels_.pool_grad(dfeatures, pass.images, stage_channels(3), features(), stage_size(3, pass).pixels(),
                        signs(tape, 2 + 2 * last, pass, 0), shape_.slope, g, team);
     team.sync();
+    // From the gradient of BatchNorm's result to that of its input, in `dz`; without BatchNorm the same.
+    const auto through_norm = [&](int conv, int pixels, float* gradient, float* dz) {
+      if (!shape_.batch_norm) return gradient;
+      norm.run(kernels_, convs_[conv], parameters[conv], shape_.epsilon, tape.raw[conv].data(), pass.images,
+               pixels, tape.mean[conv].data(), tape.var[conv].data(), gradient,
+               gradients.empty() ? ConvGradients{} : gradients[conv], dz, team);
+      return dz;
+    };
     for (int b = last; b >= 0; --b) {
       const BlockLayer& block = blocks_[b];
       const ConvLayer& conv1 = convs_[block.conv1];
       const ConvLayer& conv2 = convs_[block.conv2];
       const bool down = block.shortcut >= 0;
       const Size size = stage_size(block.stage, pass), from = stage_size(block.stage - down, pass);
+      float* g_conv2 = through_norm(block.conv2, size.pixels(), g, before_norm.data());
       kernels_.conv({.images = pass.images,
                      .height = size.height,
                      .width = size.width,
                      .in = conv2.out,
                      .out = conv2.in,
-                     .x = g,
+                     .x = g_conv2,
                      .u = pass.weights.backward[block.conv2].data(),
                      .y = g_mid,
                      .epilogue = {.signs_in = signs(tape, 1 + 2 * b, pass, 0), .slope = shape_.slope},
@@ -88,9 +192,15 @@ void Network::backward_plain(const Pass& pass, const Tape& tape, const float* x,
         kernels_.weight_grad(job, team);
         team.sync();  // the next one reuses du
       };
-      weight_grad(block.conv2, conv2, size, tape.activations[1 + 2 * b].data(), g);
-      // g_mid is complete: weight_grad has synced since.
-      weight_grad(block.conv1, conv1, from, tape.activations[2 * b].data(), g_mid);
+      if (!gradients.empty()) {
+        weight_grad(block.conv2, conv2, size, tape.activations[1 + 2 * b].data(), g_conv2);
+      }
+      team.sync();  // g_mid is complete
+      through_norm(block.conv1, size.pixels(), g_mid, g_mid);
+      if (down) through_norm(block.shortcut, size.pixels(), g, g);
+      if (!gradients.empty()) {
+        weight_grad(block.conv1, conv1, from, tape.activations[2 * b].data(), g_mid);
+      }
       Epilogue epilogue{.signs_in = signs(tape, 2 * b, pass, 0), .slope = shape_.slope};
       if (!down) {
         epilogue.residual = g;
@@ -123,24 +233,27 @@ void Network::backward_plain(const Pass& pass, const Tape& tape, const float* x,
       std::swap(g, g_input);
       team.sync();
     }
-    const StemGradJob job{.images = pass.images,
-                          .height = pass.height,
-                          .width = pass.width,
-                          .in = convs_[0].in,
-                          .out = convs_[0].out,
-                          .out_real = convs_[0].out_real,
-                          .g = g,
-                          .w = pass.weights.forward[0].data(),
-                          .dx = dx,
-                          .x = x,
-                          .partial = partial.data(),
-                          .dw = gradients[0].weight,
-                          .db = gradients[0].bias,
-                          .scratch = worker.stem.data()};
-    kernels_.stem_weight_grad(job, team);
+    through_norm(0, pass.height * pass.width, g, g);
+    StemGradJob job{.images = pass.images,
+                    .height = pass.height,
+                    .width = pass.width,
+                    .in = convs_[0].in,
+                    .out = convs_[0].out,
+                    .out_real = convs_[0].out_real,
+                    .g = g,
+                    .w = pass.weights.forward[0].data(),
+                    .dx = dx,
+                    .x = x,
+                    .partial = partial.data(),
+                    .scratch = worker.stem.data()};
+    if (!gradients.empty()) {
+      job.dw = gradients[0].weight;
+      job.db = gradients[0].bias;
+      kernels_.stem_weight_grad(job, team);
+    }
     if (dx != nullptr) kernels_.stem_data_grad(job, team);
   });
-  for (Buffer* buffer : {&v, &d, &du, &du_shortcut, &partial, &result, &mid, &input})
+  for (Buffer* buffer : {&v, &d, &du, &du_shortcut, &partial, &result, &mid, &input, &before_norm})
     pool_->give(std::move(*buffer));
 }
 

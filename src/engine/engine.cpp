@@ -98,6 +98,8 @@ struct State {
   std::mutex mutex;  // the network's calls must not overlap
   cpu::Network network;
   Weights plain, folded;  // folded: with BatchNorm's running statistics
+  /// The weights of inference and sampling.
+  Weights& steady() { return network.shape().batch_norm ? folded : plain; }
 };
 
 /// What a graph node keeps between forward and backward.
@@ -105,8 +107,7 @@ struct Memory : torch::CustomClassHolder {
   std::shared_ptr<State> state;
   std::unique_ptr<cpu::Tape> tape;
   uint64_t generation = 0;
-  bool input_gradient = false;
-  bool folded = false;
+  bool input_gradient = false, weight_gradients = true;
   std::vector<cpu::ConvParameters> parameters;  // valid as long as the node's saved tensors are
 };
 
@@ -127,9 +128,9 @@ class SampleFunction : public torch::autograd::Function<SampleFunction> {
     State& state = *memory->state;
     const Tensor images = x.contiguous();
     Tensor features = torch::empty({x.size(0), state.network.features()}, x.options().requires_grad(false));
-    memory->tape = state.network.sample(state.folded.set, images.data_ptr<float>(), images.size(0),
+    memory->tape = state.network.sample(state.steady().set, images.data_ptr<float>(), images.size(0),
                                         images.size(2), images.size(3), features.data_ptr<float>());
-    memory->generation = state.folded.generation;
+    memory->generation = state.steady().generation;
     ctx->saved_data["memory"] = c10::IValue::make_capsule(memory);
     return features;
   }
@@ -139,12 +140,12 @@ class SampleFunction : public torch::autograd::Function<SampleFunction> {
     const auto memory = c10::static_intrusive_pointer_cast<Memory>(ctx->saved_data["memory"].toCapsule());
     State& state = *memory->state;
     const std::lock_guard lock(state.mutex);
-    check_backward(*memory, state.folded);
+    check_backward(*memory, state.steady());
     const Tensor dfeatures = grads[0].contiguous();
     const cpu::Tape& tape = *memory->tape;
     Tensor dx = torch::empty({tape.images, state.network.shape().channels, tape.height, tape.width},
                              dfeatures.options());
-    state.network.input_gradient(state.folded.set, tape, dfeatures.data_ptr<float>(), dx.data_ptr<float>());
+    state.network.input_gradient(state.steady().set, tape, dfeatures.data_ptr<float>(), dx.data_ptr<float>());
     return {dx, Tensor()};
   }
 };
@@ -179,10 +180,12 @@ class TrainFunction : public torch::autograd::Function<TrainFunction> {
     const Tensor dfeatures = grads[0].contiguous();
     torch::autograd::variable_list result{Tensor()};
     if (memory->input_gradient) result[0] = torch::empty_like(saved[0]);
-    for (size_t i = 1; i < saved.size(); ++i) result.push_back(torch::empty_like(saved[i]));
+    for (size_t i = 1; i < saved.size(); ++i) {
+      result.push_back(memory->weight_gradients ? torch::empty_like(saved[i]) : Tensor());
+    }
     std::vector<cpu::ConvGradients> into;
     const bool norm = state.network.shape().batch_norm;
-    for (size_t i = 1; i < result.size(); i += norm ? 3 : 2) {
+    for (size_t i = 1; memory->weight_gradients && i < result.size(); i += norm ? 3 : 2) {
       cpu::ConvGradients g{.weight = result[i].data_ptr<float>()};
       if (norm) {
         g.gamma = result[i + 1].data_ptr<float>();
@@ -211,21 +214,28 @@ class NativeBackend : public nn::EncoderBackend {
     const bool grad = torch::GradMode::is_enabled();
     bool train = false;
     for (const Tensor& p : parameters) train = train || (grad && p.requires_grad());
+    // BatchNorm with the batch's own statistics needs the training pass even where no parameter learns.
+    const bool norm = state_->network.shape().batch_norm, batch_statistics = norm && encoder_.is_training();
+    if (norm && train && !batch_statistics) return encoder_.forward_reference(x);
 
     const std::lock_guard lock(state_->mutex);
     const auto memory = c10::make_intrusive<Memory>();
     memory->state = state_;
     memory->input_gradient = grad && x.requires_grad();
     memory->parameters = pointers_of(layers_);
-    if (train) {
-      refresh(state_->plain, memory->parameters, false, true);
-      return TrainFunction::apply(x, at::TensorList(parameters), memory);
+    if (train || batch_statistics) {
+      memory->weight_gradients = train;
+      refresh(state_->plain, memory->parameters, false, train || memory->input_gradient);
+      const Tensor features = TrainFunction::apply(x, at::TensorList(parameters), memory);
+      if (batch_statistics) update_running(*memory->tape);
+      return features;
     }
-    refresh(state_->folded, memory->parameters, state_->network.shape().batch_norm, memory->input_gradient);
+    State::Weights& weights = state_->steady();
+    refresh(weights, memory->parameters, norm, memory->input_gradient);
     if (memory->input_gradient) return SampleFunction::apply(x, memory);
     const Tensor images = x.contiguous();
     Tensor features = torch::empty({x.size(0), state_->network.features()}, x.options().requires_grad(false));
-    state_->network.infer(state_->folded.set, images.data_ptr<float>(), images.size(0), images.size(2),
+    state_->network.infer(weights.set, images.data_ptr<float>(), images.size(0), images.size(2),
                           images.size(3), features.data_ptr<float>());
     return features;
   }
@@ -240,6 +250,26 @@ class NativeBackend : public nn::EncoderBackend {
       if (!p.device().is_cpu() || p.scalar_type() != torch::kFloat || !p.is_contiguous()) return false;
     }
     return true;
+  }
+
+  /// What torch's BatchNorm does to its buffers in a training pass.
+  void update_running(const cpu::Tape& tape) {
+    torch::NoGradGuard guard;
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      torch::nn::BatchNorm2dImpl& bn = *layers_[i].norm;
+      const int64_t channels = bn.running_mean.numel();
+      const auto view = [&](const cpu::Buffer& b) {
+        return torch::from_blob(const_cast<float*>(b.data()), {channels}, torch::kFloat);
+      };
+      const int64_t count = tape.values_per_channel[i];
+      const double unbiased =
+          static_cast<double>(count) / static_cast<double>(std::max<int64_t>(count - 1, 1));
+      bn.num_batches_tracked.add_(1);
+      const double momentum =
+          bn.options.momentum() ? *bn.options.momentum() : 1.0 / bn.num_batches_tracked.item<double>();
+      bn.running_mean.mul_(1 - momentum).add_(view(tape.mean[i]), momentum);
+      bn.running_var.mul_(1 - momentum).add_(view(tape.var[i]), momentum * unbiased);
+    }
   }
 
   /// Transforms the weights again if a parameter has changed since.
@@ -274,7 +304,6 @@ std::string obstacle(nn::Encoder& encoder, const EngineOptions& options, const c
                                         : fmt::format("this processor has no {}", options.instructions);
   }
   if (encoder.options().arch == "resnet50") return "resnet50 has bottleneck blocks, which have no kernels";
-  if (encoder.options().norm == nn::Norm::kBatch) return "BatchNorm";
   return cpu::unsupported({.channels = static_cast<int>(encoder.options().channels),
                            .width = static_cast<int>(encoder.options().width)},
                           16, 16);

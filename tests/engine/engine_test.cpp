@@ -34,6 +34,14 @@ std::vector<Case> cases() {
     list.push_back({{.width = 24, .channels = 1}, 2, 28, 28, 1, set});
     list.push_back({{.width = 16, .activation = nn::Activation::kRelu}, 5, 17, 21, 3, set});
     list.push_back({{.arch = "resnet34", .width = 8, .init = nn::Init::kResidual}, 1, 33, 16, 2, set});
+    list.push_back({{.width = 8, .norm = nn::Norm::kBatch}, 6, 32, 32, 2, set});
+    list.push_back(
+        {{.width = 24, .channels = 1, .norm = nn::Norm::kBatch, .activation = nn::Activation::kRelu},
+         4,
+         19,
+         28,
+         3,
+         set});
   }
   return list;
 }
