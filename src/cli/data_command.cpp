@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -145,7 +146,9 @@ void show(ShowOptions o) {
   const int scale = static_cast<int>(std::clamp<int64_t>(96 / shown.height(), 1, 4));
   std::vector<std::string> names;
   for (int64_t i = 0; i < shown.size(); ++i) names.push_back(class_of(shown, i));
-  std::vector<plot::Image> columns = {plot::image_grid(shown.pixels, 1, scale, names, "image")};
+  // Without views the images themselves fill the sheet.
+  const int across = o.view_count > 0 ? 1 : static_cast<int>(std::ceil(std::sqrt(shown.size())));
+  std::vector<plot::Image> columns = {plot::image_grid(shown.pixels, across, scale, names, "image")};
   if (o.view_count > 0) {
     const data::ViewMaker maker(o.views, shown.channels(), shown.height(), shown.width());
     std::vector<torch::Tensor> views;

@@ -116,7 +116,7 @@ std::string unreachable(httplib::Error error) {
 
 // What one request came to.
 struct Answer {
-  enum Kind { kComplete, kCut, kRefused } kind = kRefused;
+  enum Kind { kComplete, kCut, kMismatch, kRefused } kind = kRefused;
   std::string why;
 };
 
@@ -138,6 +138,7 @@ Answer request(std::string url, const fs::path& part, const FetchOptions& o) {
     int status = 0;
     std::string location, disk_problem;
     uint64_t total = 0;
+    bool fits = true;
     std::ofstream out;
     const auto result = client.Get(
         address.path, headers,
@@ -145,13 +146,14 @@ Answer request(std::string url, const fs::path& part, const FetchOptions& o) {
           status = r.status;
           location = r.get_header_value("Location");
           if (status != 200 && status != 206) return false;
-          const bool continues =
-              status == 206 &&
-              r.get_header_value("Content-Range").starts_with(fmt::format("bytes {}-", have));
-          if (status == 206 && !continues) return false;
+          unsigned long long first = 0, last = 0;
+          const bool continues = status == 206 && std::sscanf(r.get_header_value("Content-Range").c_str(),
+                                                              "bytes %llu-%llu", &first, &last) == 2;
+          fits = status == 200 || (continues && first == have && last >= first);
+          if (!fits) return false;
           if (!continues) have = 0;  // the server starts over, and so do we
           const auto length = r.get_header_value("Content-Length");
-          total = length.empty() ? 0 : have + std::strtoull(length.c_str(), nullptr, 10);
+          total = continues ? last + 1 : std::strtoull(length.c_str(), nullptr, 10);
           if (total > kMaxFile) {
             disk_problem = fmt::format("the server announces {} bytes", total);
             return false;
@@ -174,9 +176,9 @@ Answer request(std::string url, const fs::path& part, const FetchOptions& o) {
       url = redirected(url, location);
       continue;
     }
-    if (status == 416 || (status == 206 && !result && have > 0 && total == 0)) {
+    if (status == 416 || !fits) {
       fs::remove(part, ec);  // what we have does not fit what is there
-      return {Answer::kCut, "the server does not continue the earlier download"};
+      return {Answer::kMismatch, "the server does not continue the earlier download"};
     }
     if (status != 0 && status != 200 && status != 206)
       return {Answer::kRefused, fmt::format("{} answers {}", url, status)};
@@ -429,6 +431,12 @@ void download(const std::string& url, const fs::path& target, const std::string&
     report(o, fmt::format("{} {}", resumed ? "continuing" : "asking for", url));
     answer = request(url, part, o);
     if (answer.kind == Answer::kRefused) break;
+    if (answer.kind == Answer::kMismatch) {
+      if (!resumed) break;
+      resumed = false;
+      --attempt;  // from the start, at most once per part
+      continue;
+    }
     if (answer.kind == Answer::kCut) {
       resumed = true;
       continue;

@@ -14,8 +14,8 @@ namespace ebclr::data {
 struct FolderOptions {
   int64_t image_size = 32;  ///< side of the square images that come out
   bool grayscale = false;
-  std::filesystem::path
-      labels_csv;   ///< path,label lines for a part of the images; empty: labels from sub-folders
+  std::filesystem::path labels_csv =
+      {};           ///< path,label lines for a part of the images; empty: labels from sub-folders
   int threads = 0;  ///< 0: as many as there are cores
 };
 

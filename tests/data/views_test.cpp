@@ -11,7 +11,7 @@
 namespace ebclr::data {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 ImageSet shapes(int64_t count, bool gray = false) {
   return make_shapes({.size = gray ? 28 : 32, .gray = gray, .count = count, .seed = 3}, "train");
