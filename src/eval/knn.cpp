@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <vector>
 
@@ -159,37 +160,40 @@ Neighbours nearest_neighbours(const torch::Tensor& train, const torch::Tensor& q
   auto* out_values = out.values.data_ptr<double>();
   const int64_t query_block = std::max<int64_t>(1, options.query_block);
   const int64_t train_block = std::max<int64_t>(1, options.train_block);
-  auto buffer = torch::empty({query_block, std::min(n, train_block)});
-  std::vector<Shortlist> lists(std::min(m, query_block));
 
-  for (int64_t q = 0; q < m; q += query_block) {
-    const int64_t count = std::min(query_block, m - q);
-    const auto some = queries.narrow(0, q, count).to(torch::kCPU, torch::kFloat32).contiguous();
-    const auto block = (options.cosine ? unit_rows(some) : some - shift).contiguous();
-    for (int64_t i = 0; i < count; ++i) lists[i].reset(keep);
-    for (int64_t t = 0; t < n; t += train_block) {
-      const int64_t columns = std::min(train_block, n - t);
-      auto scores = buffer.view(-1).narrow(0, 0, count * columns).view({count, columns});
-      matmul(block, rows.narrow(0, t, columns).t(), scores);
-      auto* score = scores.data_ptr<float>();
-      at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          float* row = score + i * columns;
-          // ab - |b|^2 / 2 falls as the distance grows.
-          if (half) {
-            for (int64_t j = 0; j < columns; ++j) row[j] -= half[t + j];
+  // Each thread takes the next block of queries and works on it alone: nobody waits for anybody.
+  std::atomic<int64_t> next{0};
+  at::parallel_for(
+      0, std::min<int64_t>(at::get_num_threads(), (m + query_block - 1) / query_block), 1,
+      [&](int64_t begin, int64_t end) {
+        torch::NoGradGuard no_grad_here;
+        OneThread one_thread;
+        auto buffer = torch::empty({std::min(m, query_block) * std::min(n, train_block)});
+        std::vector<Shortlist> lists(std::min(m, query_block));
+        for (int64_t q = next.fetch_add(query_block); q < m; q = next.fetch_add(query_block)) {
+          const int64_t count = std::min(query_block, m - q);
+          const auto some = queries.narrow(0, q, count).to(torch::kCPU, torch::kFloat32).contiguous();
+          const auto block = (options.cosine ? unit_rows(some) : some - shift).contiguous();
+          for (int64_t i = 0; i < count; ++i) lists[i].reset(keep);
+          for (int64_t t = 0; t < n; t += train_block) {
+            const int64_t columns = std::min(train_block, n - t);
+            auto scores = buffer.narrow(0, 0, count * columns).view({count, columns});
+            matmul(block, rows.narrow(0, t, columns).t(), scores);
+            for (int64_t i = 0; i < count; ++i) {
+              float* row = scores.data_ptr<float>() + i * columns;
+              // ab - |b|^2 / 2 falls as the distance grows.
+              if (half) {
+                for (int64_t j = 0; j < columns; ++j) row[j] -= half[t + j];
+              }
+              lists[i].scan(row, columns, static_cast<int32_t>(t));
+            }
           }
-          lists[i].scan(row, columns, static_cast<int32_t>(t));
+          for (int64_t i = 0; i < count; ++i) {
+            measure(lists[i].finish(), raw.data_ptr<float>(), lengths, some.data_ptr<float>() + i * width,
+                    width, options, out_indices + (q + i) * options.k, out_values + (q + i) * options.k);
+          }
         }
       });
-    }
-    at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        measure(lists[i].finish(), raw.data_ptr<float>(), lengths, some.data_ptr<float>() + i * width, width,
-                options, out_indices + (q + i) * options.k, out_values + (q + i) * options.k);
-      }
-    });
-  }
   return out;
 }
 

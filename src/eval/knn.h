@@ -15,8 +15,8 @@ struct KnnOptions {
   bool cosine = false;         ///< unit features and their inner product; else the Euclidean distance
   double temperature = 0;      ///< cosine: a vote weighs exp(similarity / temperature)
   double epsilon = 1e-8;       ///< Euclidean: a vote weighs 1 / (distance + epsilon)
-  int64_t query_block = 512;   ///< rows of one block of the score matrix
-  int64_t train_block = 8192;  ///< columns of it; with the defaults it takes 16 MB
+  int64_t query_block = 256;   ///< rows of one block of the score matrix; a thread works on one block
+  int64_t train_block = 8192;  ///< columns of it; with the defaults a block takes 8 MB
 };
 
 /// "paper": K 20, 1/L2 on raw features; "dino": K 20, cosine, T 0.07; "moco": K 200, cosine, T 0.1.
@@ -30,8 +30,8 @@ struct Neighbours {
 
 /// Finds neighbours exactly. Candidates come from blocked matrix products in single precision; they are then
 /// measured again directly in double precision, so that neither block sizes nor threads show in the result.
-/// Train float [N, D], queries float [M, D]. Memory beyond the input: one block of scores, a prepared copy of
-/// the train rows and of one block of queries.
+/// Train float [N, D], queries float [M, D]. Memory beyond the input: a prepared copy of
+/// the train rows and a block of scores per thread.
 Neighbours nearest_neighbours(const torch::Tensor& train, const torch::Tensor& queries,
                               const KnnOptions& options);
 

@@ -17,7 +17,8 @@ KnnBench bench_knn(const torch::Tensor& train, const torch::Tensor& queries, con
   const auto x = train.to(torch::kCPU, torch::kFloat32).contiguous();
   const auto y = queries.to(torch::kCPU, torch::kFloat32).contiguous();
   KnnBench bench{.ours_seconds = 1e300, .faiss_seconds = 1e300};
-  bench.block_bytes = 4.0 * double(x.numel() + options.query_block * (options.train_block + x.size(1)));
+  bench.block_bytes = 4.0 * double(x.numel() + torch::get_num_threads() * options.query_block *
+                                                   (options.train_block + x.size(1)));
   Neighbours ours;
   const auto theirs = torch::empty({y.size(0), options.k}, torch::kInt64);
   auto distances = torch::empty({y.size(0), options.k});

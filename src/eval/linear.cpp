@@ -5,8 +5,10 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <map>
+#include <mutex>
 
 #include "core/error.h"
 #include "core/rng.h"
@@ -60,57 +62,130 @@ void check_options(const ProbeOptions& options) {
   }
 }
 
-/// Turns logits [B, R, C] into the gradient of the mean cross-entropy of each rate, in place.
-void softmax_gradient(float* logits, const int64_t* labels, int64_t batch, int64_t rates, int64_t classes) {
+/// exp(x) for x <= 0, to 2 units in the last place; branch-free, so that compilers vectorise loops over it.
+inline float exp_negative(float x) {
+  constexpr float kLog2E = 1.44269504f, kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f,
+                  kRound = 12582912.0f;
+  x = std::max(x, -87.0f);
+  const float whole = (x * kLog2E + kRound) - kRound;  // nearest integer
+  const float r = (x - whole * kLn2High) - whole * kLn2Low;
+  float p = 1.0f / 5040;
+  p = p * r + 1.0f / 720;
+  p = p * r + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  return p * std::bit_cast<float>((static_cast<int32_t>(whole) + 127) << 23);
+}
+
+/// Adds the bias to logits [B, R, C] and turns them into the gradient of each rate's mean cross-entropy, in
+/// place; the bias's own gradient [R, C] is summed beside it.
+void softmax_gradient(float* logits, const float* bias, const int64_t* labels, int64_t batch, int64_t rates,
+                      int64_t classes, float* bias_gradient) {
   const float share = 1.0f / static_cast<float>(batch);
-  at::parallel_for(0, batch, 8, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) {
-      for (int64_t r = 0; r < rates; ++r) {
-        float* row = logits + (b * rates + r) * classes;
-        float top = row[0], sum = 0;
-        for (int64_t c = 1; c < classes; ++c) top = std::max(top, row[c]);
-        for (int64_t c = 0; c < classes; ++c) row[c] -= top;
-        for (int64_t c = 0; c < classes; ++c) row[c] = std::exp(row[c]);
-        for (int64_t c = 0; c < classes; ++c) sum += row[c];
-        const float factor = share / sum;
-        for (int64_t c = 0; c < classes; ++c) row[c] *= factor;
-        row[labels[b]] -= share;
-      }
+  std::fill_n(bias_gradient, rates * classes, 0.0f);
+  for (int64_t b = 0; b < batch; ++b) {
+    for (int64_t r = 0; r < rates; ++r) {
+      float* row = logits + (b * rates + r) * classes;
+      const float* shift = bias + r * classes;
+      float* total = bias_gradient + r * classes;
+      float top = -INFINITY, sum = 0;
+#pragma omp simd reduction(max : top)
+      for (int64_t c = 0; c < classes; ++c) top = std::max(top, row[c] += shift[c]);
+#pragma omp simd reduction(+ : sum)
+      for (int64_t c = 0; c < classes; ++c) sum += row[c] = exp_negative(row[c] - top);
+      const float factor = share / sum;
+#pragma omp simd
+      for (int64_t c = 0; c < classes; ++c) row[c] *= factor;
+      row[labels[b]] -= share;
+#pragma omp simd
+      for (int64_t c = 0; c < classes; ++c) total[c] += row[c];
     }
-  });
+  }
 }
 
 /// Adam's state for a parameter of `rows` x `columns`, where column j has its own learning rate.
 class Adam {
  public:
-  Adam(int64_t rows, int64_t columns, const std::vector<float>& rates)
-      : rows_(rows), columns_(columns), rates_(rates), first_(rows * columns), second_(rows * columns) {}
+  Adam(int64_t rows, const std::vector<float>& rates)
+      : rows_(rows),
+        columns_(static_cast<int64_t>(rates.size())),
+        rates_(rates),
+        first_(rows * columns_),
+        second_(rows * columns_) {}
 
   void step(float* parameter, const float* gradient, int64_t t) {
     constexpr float kBeta1 = 0.9f, kBeta2 = 0.999f, kEpsilon = 1e-8f;
-    const auto bias1 = static_cast<float>(1 - std::pow(0.9, static_cast<double>(t)));
-    const auto root2 = static_cast<float>(std::sqrt(1 - std::pow(0.999, static_cast<double>(t))));
-    at::parallel_for(0, rows_, std::max<int64_t>(1, 8192 / columns_), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        float* w = parameter + i * columns_;
-        const float* g = gradient + i * columns_;
-        float* m = first_.data() + i * columns_;
-        float* v = second_.data() + i * columns_;
-        const float* rate = rates_.data();
+    const auto bias1 = static_cast<float>(1 / (1 - std::pow(0.9, static_cast<double>(t))));
+    const auto bias2 = static_cast<float>(1 / std::sqrt(1 - std::pow(0.999, static_cast<double>(t))));
+    for (int64_t i = 0; i < rows_; ++i) {
+      float* w = parameter + i * columns_;
+      const float* g = gradient + i * columns_;
+      float* m = first_.data() + i * columns_;
+      float* v = second_.data() + i * columns_;
+      const float* rate = rates_.data();
 #pragma omp simd
-        for (int64_t j = 0; j < columns_; ++j) {
-          m[j] = kBeta1 * m[j] + (1 - kBeta1) * g[j];
-          v[j] = kBeta2 * v[j] + (1 - kBeta2) * g[j] * g[j];
-          w[j] -= rate[j] / bias1 * m[j] / (std::sqrt(v[j]) / root2 + kEpsilon);
-        }
+      for (int64_t j = 0; j < columns_; ++j) {
+        m[j] = kBeta1 * m[j] + (1 - kBeta1) * g[j];
+        v[j] = kBeta2 * v[j] + (1 - kBeta2) * g[j] * g[j];
+        w[j] -= rate[j] * bias1 * m[j] / (std::sqrt(v[j]) * bias2 + kEpsilon);
       }
-    });
+    }
   }
 
  private:
   int64_t rows_, columns_;
   std::vector<float> rates_, first_, second_;
 };
+
+/// Weights [D, R * C] and biases [R * C] of a few rates; column r * C + c belongs to class c at rate r.
+struct Group {
+  torch::Tensor weight, bias;
+};
+
+/// Trains a few rates together on x float [N, D], labels int64 [N], in the calling thread alone.
+Group train_group(const torch::Tensor& x, const torch::Tensor& labels, int64_t classes,
+                  const std::vector<double>& group_rates, const ProbeOptions& options,
+                  const std::function<void()>& epoch_done) {
+  const int64_t n = x.size(0), width = x.size(1), largest = std::min(n, options.batch_size);
+  const auto rates = static_cast<int64_t>(group_rates.size()), columns = rates * classes;
+  const auto [start_weight, start_bias] = probe_start(classes, width, options.seed);
+  Group group{start_weight.t().repeat({1, rates}).contiguous(), start_bias.repeat({rates}).contiguous()};
+  std::vector<float> rate_of_column(columns);
+  for (int64_t j = 0; j < columns; ++j) rate_of_column[j] = static_cast<float>(group_rates[j / classes]);
+  Adam weight_adam(width, rate_of_column), bias_adam(1, rate_of_column);
+  auto weight_gradient = torch::empty({width, columns}), bias_gradient = torch::empty({columns});
+  auto batch_x = torch::empty({largest, width}), logits = torch::empty({largest, columns});
+  std::vector<int64_t> batch_y(largest);
+  const float* source = x.data_ptr<float>();
+  float* target = batch_x.data_ptr<float>();
+
+  int64_t step = 0;
+  for (int64_t epoch = 0; epoch < options.epochs; ++epoch) {
+    const auto order = probe_order(n, options.seed, epoch);
+    const int64_t* row = order.data_ptr<int64_t>();
+    for (int64_t i = 0; i < n; i += options.batch_size) {
+      const int64_t size = std::min(options.batch_size, n - i);
+      for (int64_t b = 0; b < size; ++b) {
+        std::copy_n(source + row[i + b] * width, width, target + b * width);
+        batch_y[b] = labels.data_ptr<int64_t>()[row[i + b]];
+      }
+      const auto bx = batch_x.narrow(0, 0, size);
+      auto out = logits.narrow(0, 0, size);
+      matmul(bx, group.weight, out);
+      softmax_gradient(out.data_ptr<float>(), group.bias.data_ptr<float>(), batch_y.data(), size, rates,
+                       classes, bias_gradient.data_ptr<float>());
+      matmul(bx.t(), out, weight_gradient);
+      ++step;
+      weight_adam.step(group.weight.data_ptr<float>(), weight_gradient.data_ptr<float>(), step);
+      bias_adam.step(group.bias.data_ptr<float>(), bias_gradient.data_ptr<float>(), step);
+    }
+    epoch_done();
+  }
+  return group;
+}
 
 int64_t best_of(const std::vector<double>& accuracies) {
   return std::max_element(accuracies.begin(), accuracies.end()) - accuracies.begin();
@@ -213,8 +288,8 @@ Probe train_probe(const Labelled& train, int64_t classes, const ProbeOptions& op
   check_options(options);
   check_labelled(train, classes, "train");
   torch::NoGradGuard no_grad;
-  const int64_t n = train.features.size(0), width = train.features.size(1);
-  const auto rates = static_cast<int64_t>(options.rates.size()), columns = rates * classes;
+  const int64_t width = train.features.size(1);
+  const auto rates = static_cast<int64_t>(options.rates.size());
   auto x = train.features.to(torch::kCPU, torch::kFloat32).contiguous();
   const auto labels = train.labels.to(torch::kCPU, torch::kInt64).contiguous();
   Probe probe;
@@ -226,41 +301,35 @@ Probe train_probe(const Labelled& train, int64_t classes, const ProbeOptions& op
     x = (x - probe.mean) * probe.scale;
   }
 
-  // Column r * C + c of the weights [D, R * C] belongs to class c at rate r.
-  const auto [start_weight, start_bias] = probe_start(classes, width, options.seed);
-  auto weight = start_weight.t().repeat({1, rates}).contiguous();  // [D, R * C]
-  auto bias = start_bias.repeat({rates}).contiguous();             // [R * C]
-  std::vector<float> rate_of_column(columns);
-  for (int64_t j = 0; j < columns; ++j) rate_of_column[j] = static_cast<float>(options.rates[j / classes]);
-  Adam weight_adam(width, columns, rate_of_column), bias_adam(1, columns, rate_of_column);
-  auto weight_gradient = torch::empty({width, columns}), bias_gradient = torch::empty({columns});
-  auto batch_x = torch::empty({std::min(n, options.batch_size), width});
-  auto batch_y = torch::empty({std::min(n, options.batch_size)}, torch::kInt64);
-  auto logits = torch::empty({std::min(n, options.batch_size), columns});
-
-  int64_t step = 0;
-  for (int64_t epoch = 0; epoch < options.epochs; ++epoch) {
-    const auto order = probe_order(n, options.seed, epoch);
-    for (int64_t i = 0; i < n; i += options.batch_size) {
-      const int64_t size = std::min(options.batch_size, n - i);
-      const auto rows = order.narrow(0, i, size);
-      auto bx = batch_x.narrow(0, 0, size), by = batch_y.narrow(0, 0, size), out = logits.narrow(0, 0, size);
-      torch::index_select_out(bx, x, 0, rows);
-      torch::index_select_out(by, labels, 0, rows);
-      matmul(bx, weight, out);
-      out += bias;
-      softmax_gradient(out.data_ptr<float>(), by.data_ptr<int64_t>(), size, rates, classes);
-      matmul(bx.t(), out, weight_gradient);
-      torch::sum_out(bias_gradient, out, 0);
-      ++step;
-      weight_adam.step(weight.data_ptr<float>(), weight_gradient.data_ptr<float>(), step);
-      bias_adam.step(bias.data_ptr<float>(), bias_gradient.data_ptr<float>(), step);
+  // Groups of rates train side by side without ever waiting for each other. Their size depends on the number
+  // of classes alone (products of about kColumns columns run well), so the thread count cannot show in the
+  // result.
+  constexpr int64_t kColumns = 50;
+  const int64_t size = std::clamp<int64_t>((kColumns + classes - 1) / classes, 1, rates);
+  const int64_t groups = (rates + size - 1) / size;
+  std::vector<Group> trained(groups);
+  std::mutex mutex;
+  int64_t epochs_done = 0;
+  at::parallel_for(0, groups, 1, [&](int64_t begin, int64_t end) {
+    torch::NoGradGuard no_grad_here;
+    OneThread one_thread;
+    for (int64_t g = begin; g < end; ++g) {
+      const std::vector<double> some(options.rates.begin() + g * size,
+                                     options.rates.begin() + std::min(rates, (g + 1) * size));
+      trained[g] = train_group(x, labels, classes, some, options, [&] {
+        if (!options.progress) return;
+        const std::lock_guard lock(mutex);
+        options.progress(static_cast<double>(++epochs_done) / static_cast<double>(groups * options.epochs));
+      });
     }
-    if (options.progress)
-      options.progress(static_cast<double>(epoch + 1) / static_cast<double>(options.epochs));
+  });
+  std::vector<torch::Tensor> weights, biases;
+  for (const Group& g : trained) {
+    weights.push_back(g.weight.t().reshape({-1, classes, width}));
+    biases.push_back(g.bias.view({-1, classes}));
   }
-  probe.weight = weight.t().reshape({rates, classes, width}).contiguous();
-  probe.bias = bias.view({rates, classes});
+  probe.weight = torch::cat(weights).contiguous();
+  probe.bias = torch::cat(biases).contiguous();
   return probe;
 }
 

@@ -1,5 +1,6 @@
 #include "eval/matmul.h"
 
+#include <omp.h>
 #include <torch/torch.h>
 
 #ifdef EBCLR_ONEDNN
@@ -23,6 +24,13 @@ void matmul(const torch::Tensor& a, const torch::Tensor& b, torch::Tensor& out) 
   }
 #endif
   torch::mm_out(out, a, b);
+}
+
+OneThread::OneThread() : before_(omp_get_max_threads()) {
+  omp_set_num_threads(1);
+}
+OneThread::~OneThread() {
+  omp_set_num_threads(before_);
 }
 
 }  // namespace ebclr::eval

@@ -11,4 +11,16 @@ namespace ebclr::eval {
 /// [M, N] contiguous and allocated. By oneDNN where it was found when building, else by torch.
 void matmul(const torch::Tensor& a, const torch::Tensor& b, torch::Tensor& out);
 
+/// While alive, products of this thread use no other thread: worth it where they are small and many.
+class OneThread {
+ public:
+  OneThread();
+  ~OneThread();
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
+
 }  // namespace ebclr::eval
