@@ -1,9 +1,15 @@
 #include "data/augment_speed.h"
 
+#include <stdlib.h>
+#include <unistd.h>
+
 #include <chrono>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/files.h"
 #include "data/loader.h"
+#include "data/process.h"
 #include "data/shapes.h"
 
 namespace ebclr::data {
@@ -48,6 +54,26 @@ AugmentSpeed bench_augment(int64_t channels, int64_t size, const ViewOptions& vi
   for (; since(start) < seconds; made += 2 * kBatch) loader.next();
   speed.pool = static_cast<double>(made) / since(start);
   return speed;
+}
+
+std::optional<TorchvisionSpeed> bench_torchvision(const std::filesystem::path& script, double seconds) {
+  namespace fs = std::filesystem;
+  std::error_code ec;
+  if (!fs::exists(script, ec)) return std::nullopt;
+  std::string log = (fs::temp_directory_path() / "ebclr-torchvision-XXXXXX").string();
+  const int fd = ::mkstemp(log.data());
+  if (fd < 0) return std::nullopt;
+  ::close(fd);
+  const auto code = run_program({"python3", fs::absolute(script).string(), std::to_string(seconds)}, ".", log,
+                                std::chrono::seconds(60 + static_cast<int>(4 * seconds)));
+  const auto text = core::read_text(log, "data.bench");
+  fs::remove(log, ec);
+  // Python may warn before it prints the one line of JSON.
+  const auto json =
+      nlohmann::json::parse(text.substr(std::min(text.size(), text.rfind('{'))), nullptr, false);
+  if (code != 0 || !json.is_object() || !json.contains("colour32")) return std::nullopt;
+  return TorchvisionSpeed{json.value("torchvision", ""), json.value("colour32", 0.0),
+                          json.value("gray28", 0.0)};
 }
 
 }  // namespace ebclr::data

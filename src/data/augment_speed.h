@@ -2,6 +2,9 @@
 // How fast views are made, for `ebclr bench augment`.
 
 #include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
 
 #include "data/views.h"
 
@@ -18,5 +21,14 @@ struct AugmentSpeed {
 /// the pool gives what one thread gives.
 AugmentSpeed bench_augment(int64_t channels, int64_t size, const ViewOptions& views, int threads,
                            double seconds);
+
+/// torchvision's views per second, one image at a time on one thread.
+struct TorchvisionSpeed {
+  std::string version;
+  double colour32 = 0, gray28 = 0;
+};
+
+/// Runs `script` (tools/bench_torchvision.py) with Python; nothing where Python or its torchvision is absent.
+std::optional<TorchvisionSpeed> bench_torchvision(const std::filesystem::path& script, double seconds);
 
 }  // namespace ebclr::data

@@ -3,9 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <httplib.h>
-#include <spawn.h>
 #include <sys/file.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -15,15 +13,13 @@
 #include <nlohmann/json.hpp>
 #include <opencv2/imgcodecs.hpp>
 #include <optional>
-#include <thread>
 
 #include "core/error.h"
 #include "core/files.h"
 #include "core/text.h"
 #include "data/catalog.h"
+#include "data/process.h"
 #include "data/tar_gz.h"
-
-extern char** environ;
 
 namespace ebclr::data {
 namespace fs = std::filesystem;
@@ -189,37 +185,6 @@ Answer request(std::string url, const fs::path& part, const FetchOptions& o) {
     return {Answer::kComplete, ""};
   }
   return {Answer::kRefused, "too many redirects"};
-}
-
-// Runs a program in a folder, output to `log`; its exit code, or nothing when it is not installed or takes
-// too long.
-std::optional<int> run(const std::vector<std::string>& words, const fs::path& folder, const fs::path& log,
-                       std::chrono::seconds patience) {
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  posix_spawn_file_actions_adddup2(&actions, 1, 2);
-  posix_spawn_file_actions_addchdir_np(&actions, folder.c_str());
-  std::vector<char*> arguments;
-  for (const auto& w : words)
-    arguments.push_back(const_cast<char*>(w.c_str()));  // NOLINT: posix_spawn's type
-  arguments.push_back(nullptr);
-  pid_t pid = 0;
-  const int failed = posix_spawnp(&pid, arguments[0], &actions, nullptr, arguments.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (failed != 0) return std::nullopt;
-  const auto deadline = std::chrono::steady_clock::now() + patience;
-  int status = 0;
-  while (::waitpid(pid, &status, WNOHANG) == 0) {
-    if (std::chrono::steady_clock::now() > deadline) {
-      ::kill(pid, SIGKILL);
-      ::waitpid(pid, &status, 0);
-      return std::nullopt;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 void from_debian(const Recipe& r, const fs::path& staging, const FetchOptions& o) {
