@@ -15,7 +15,9 @@ torch::Tensor without_self(const torch::Tensor& logits) {
 
 }  // namespace
 
-torch::Tensor unit_rows(const torch::Tensor& f) { return f / (f.norm(2, 1, true) + 1e-10); }
+torch::Tensor unit_rows(const torch::Tensor& f) {
+  return f / (f.norm(2, 1, true) + 1e-10);
+}
 
 torch::Tensor pair_logits(const torch::Tensor& z, const torch::Tensor& z_other, double tau) {
   return (z.matmul(z_other.t()) * 2 - 2) / tau;
@@ -31,7 +33,8 @@ torch::Tensor energy_among_views(const torch::Tensor& f1, const torch::Tensor& f
   return -torch::logsumexp(without_self(logits), 1);
 }
 
-torch::Tensor discriminative_loss(const torch::Tensor& f1, const torch::Tensor& f2, double tau, Discriminative form) {
+torch::Tensor discriminative_loss(const torch::Tensor& f1, const torch::Tensor& f2, double tau,
+                                  Discriminative form) {
   const auto z1 = unit_rows(f1), z2 = unit_rows(f2);
   const auto all = torch::cat({z1, z2});  // [2N, D]
   const auto n = z1.size(0);

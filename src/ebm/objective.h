@@ -13,9 +13,10 @@ enum class Marginal { kApprox1, kApprox2 };
 
 struct ObjectiveOptions {
   double tau = 0.1;
-  double lambda = 0.1;      ///< weight of the generative term
-  double gamma = 1.0;       ///< weight of the discriminative term (Appendix E.6 varies it with lambda = 1)
-  double output_l2 = 0.001;  ///< weight of the squared output norms, inside the generative term, summed over the batch
+  double lambda = 0.1;  ///< weight of the generative term
+  double gamma = 1.0;   ///< weight of the discriminative term (Appendix E.6 varies it with lambda = 1)
+  double output_l2 =
+      0.001;  ///< weight of the squared output norms, inside the generative term, summed over the batch
   Discriminative discriminative = Discriminative::kSymmetric;
   Marginal marginal = Marginal::kApprox1;
 };
@@ -33,15 +34,16 @@ torch::Tensor energy(const torch::Tensor& f, const torch::Tensor& references, do
 torch::Tensor energy_among_views(const torch::Tensor& f1, const torch::Tensor& f2, double tau);
 
 /// -mean log q(v'|v) with the other 2N - 1 views in the denominator; scalar.
-torch::Tensor discriminative_loss(const torch::Tensor& f1, const torch::Tensor& f2, double tau, Discriminative form);
+torch::Tensor discriminative_loss(const torch::Tensor& f1, const torch::Tensor& f2, double tau,
+                                  Discriminative form);
 
 /// The loss to minimise and its parts (scalars; `loss` carries the graph).
 struct Objective {
   torch::Tensor loss;
-  torch::Tensor discriminative;   ///< before gamma
-  torch::Tensor energy_data;      ///< mean
-  torch::Tensor energy_samples;   ///< mean
-  torch::Tensor output_penalty;   ///< before lambda * output_l2
+  torch::Tensor discriminative;  ///< before gamma
+  torch::Tensor energy_data;     ///< mean
+  torch::Tensor energy_samples;  ///< mean
+  torch::Tensor output_penalty;  ///< before lambda * output_l2
 };
 
 /// gamma * disc + lambda * (mean E(data) - mean E(samples) + output_l2 * (sum f1^2 + sum fn^2)).

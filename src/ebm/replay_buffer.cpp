@@ -30,7 +30,8 @@ constexpr int64_t kFillChunk = 1024;
 ReplayBuffer::ReplayBuffer(const BufferOptions& options, torch::IntArrayRef image_shape,
                            const ProposalSource& propose, core::Rng& rng)
     : options_(options) {
-  if (options.size < 1) core::usage_error("ebm.buffer", fmt::format("buffer.size {} must be at least 1", options.size));
+  if (options.size < 1)
+    core::usage_error("ebm.buffer", fmt::format("buffer.size {} must be at least 1", options.size));
   if (!(options.rho >= 0 && options.rho <= 1))
     core::usage_error("ebm.buffer", fmt::format("buffer.rho {} must lie in [0, 1]", options.rho));
   std::vector<int64_t> shape = {options.size};

@@ -13,17 +13,17 @@ namespace ebclr::ebm {
 using ProposalSource = std::function<torch::Tensor(int64_t n, core::Rng& rng)>;
 
 struct BufferOptions {
-  int64_t size = 50000;   ///< |B|
-  double rho = 0.2;       ///< probability that a picked chain starts anew
-  bool half = false;      ///< keep chains as float16
+  int64_t size = 50000;  ///< |B|
+  double rho = 0.2;      ///< probability that a picked chain starts anew
+  bool half = false;     ///< keep chains as float16
 };
 
 /// Chains picked for one step.
 struct PickedChains {
-  torch::Tensor slots;    ///< int64 [N], no slot twice
-  torch::Tensor chains;   ///< float [N, C, H, W], where they start
-  torch::Tensor counts;   ///< int64 [N], visits before this one; 0 for fresh chains
-  torch::Tensor fresh;    ///< bool [N], re-initialised just now
+  torch::Tensor slots;   ///< int64 [N], no slot twice
+  torch::Tensor chains;  ///< float [N, C, H, W], where they start
+  torch::Tensor counts;  ///< int64 [N], visits before this one; 0 for fresh chains
+  torch::Tensor fresh;   ///< bool [N], re-initialised just now
 };
 
 class ReplayBuffer {

@@ -101,7 +101,8 @@ std::unique_ptr<Sampler> make_sampler(const SamplerOptions& o) {
   require(o.clamp >= 0, fmt::format("sampler.clamp {} must be 0 (off) or above", o.clamp));
   require(o.decay > 0, fmt::format("sampler.decay {} must be above 0", o.decay));
   require(o.sigma_min >= 0 && o.sigma_max >= o.sigma_min,
-          fmt::format("sampler.sigma_min {} and sigma_max {} must satisfy 0 <= min <= max", o.sigma_min, o.sigma_max));
+          fmt::format("sampler.sigma_min {} and sigma_max {} must satisfy 0 <= min <= max", o.sigma_min,
+                      o.sigma_max));
   if (o.kind == SamplerKind::kYopo) {
     require(o.outer >= 1 && o.inner >= 1, "sampler.outer and sampler.inner must be at least 1");
     return std::make_unique<YopoSampler>(o);

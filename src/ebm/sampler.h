@@ -55,10 +55,10 @@ enum class SamplerKind { kMsgld, kSgld, kYopo };
 
 struct SamplerOptions {
   SamplerKind kind = SamplerKind::kMsgld;
-  int64_t steps = 10;        ///< T
-  double step_size = 0.05;   ///< alpha
-  double clamp = 1.0;        ///< delta of the proximal form; 0 switches it off
-  double decay = 3;          ///< K: visits after which the noise is at sigma_min
+  int64_t steps = 10;       ///< T
+  double step_size = 0.05;  ///< alpha
+  double clamp = 1.0;       ///< delta of the proximal form; 0 switches it off
+  double decay = 3;         ///< K: visits after which the noise is at sigma_min
   double sigma_min = 0.01, sigma_max = 0.05;
   int64_t outer = 5, inner = 2;  ///< YOPO's M and N
 };
@@ -68,8 +68,8 @@ torch::Tensor noise_scale(const torch::Tensor& counts, const SamplerOptions& opt
 
 /// End of the chains and what was seen on the way.
 struct SampleResult {
-  torch::Tensor chains;                  ///< like v
-  std::vector<torch::Tensor> energies;   ///< E at the start of each step, [N] each
+  torch::Tensor chains;                 ///< like v
+  std::vector<torch::Tensor> energies;  ///< E at the start of each step, [N] each
 };
 
 /// Moves chains v [N, ...] with visit counts [N] along the density.

@@ -27,7 +27,8 @@ constexpr Arch kArchs[] = {
 const Arch& find_arch(const std::string& name) {
   for (const auto& a : kArchs)
     if (a.name == name) return a;
-  core::usage_error("nn.encoder", fmt::format("unknown encoder.arch '{}'; choose resnet18, resnet34 or resnet50", name));
+  core::usage_error("nn.encoder",
+                    fmt::format("unknown encoder.arch '{}'; choose resnet18, resnet34 or resnet50", name));
 }
 
 // Uniform in [-bound, bound] from our own stream, so that weights do not depend on libtorch's version.
@@ -38,7 +39,9 @@ void fill_uniform(torch::Tensor t, double bound, core::Rng& rng) {
 
 }  // namespace
 
-double slope_of(Activation activation) { return activation == Activation::kLeakyRelu ? kLeakySlope : 0.0; }
+double slope_of(Activation activation) {
+  return activation == Activation::kLeakyRelu ? kLeakySlope : 0.0;
+}
 
 torch::Tensor activate(const torch::Tensor& x, Activation activation) {
   return activation == Activation::kLeakyRelu ? torch::leaky_relu(x, kLeakySlope) : torch::relu(x);
@@ -82,9 +85,11 @@ torch::Tensor Block::forward(const torch::Tensor& x) {
 Encoder::Encoder(const EncoderOptions& options, uint64_t seed) : options_(options) {
   const Arch& arch = find_arch(options.arch);
   if (options.width < 1 || options.width > 1024)
-    core::usage_error("nn.encoder", fmt::format("encoder.width {} is out of range; choose 1 to 1024", options.width));
+    core::usage_error("nn.encoder",
+                      fmt::format("encoder.width {} is out of range; choose 1 to 1024", options.width));
   if (options.channels != 1 && options.channels != 3)
-    core::usage_error("nn.encoder", fmt::format("{} input channels; images must have 1 or 3", options.channels));
+    core::usage_error("nn.encoder",
+                      fmt::format("{} input channels; images must have 1 or 3", options.channels));
   const bool norm = options.norm == Norm::kBatch;
   conv1 = register_module("conv1", make_conv(options.channels, options.width, 3, 1, !norm));
   if (norm) bn1 = register_module("bn1", torch::nn::BatchNorm2d(options.width));
@@ -141,7 +146,8 @@ torch::Tensor Encoder::forward(const torch::Tensor& x) {
   TORCH_CHECK(x.dim() == 4 && x.size(1) == options_.channels, "encoder expects [N, ", options_.channels,
               ", H, W], got ", x.sizes());
   if (x.size(2) < 16 || x.size(3) < 16)
-    core::usage_error("nn.encoder", fmt::format("images of {}x{} are too small; 16x16 is the least", x.size(3), x.size(2)));
+    core::usage_error("nn.encoder",
+                      fmt::format("images of {}x{} are too small; 16x16 is the least", x.size(3), x.size(2)));
   return backend_ ? backend_->forward(x) : forward_reference(x);
 }
 
@@ -166,7 +172,8 @@ Norm parse_norm(const std::string& name) {
 Activation parse_activation(const std::string& name) {
   if (name == "leaky_relu") return Activation::kLeakyRelu;
   if (name == "relu") return Activation::kRelu;
-  core::usage_error("nn.encoder", fmt::format("unknown encoder.activation '{}'; choose leaky_relu or relu", name));
+  core::usage_error("nn.encoder",
+                    fmt::format("unknown encoder.activation '{}'; choose leaky_relu or relu", name));
 }
 
 Init parse_init(const std::string& name) {

@@ -28,8 +28,9 @@ Head::Head(const HeadOptions& options, uint64_t seed) : options_(options) {
     linears_.push_back(linear);
     torch::nn::BatchNorm1d bn{nullptr};
     if (norm)
-      bn = register_module("bn" + number, torch::nn::BatchNorm1d(torch::nn::BatchNormOptions(out).affine(
-                                              !last || options.output_affine)));
+      bn = register_module(
+          "bn" + number,
+          torch::nn::BatchNorm1d(torch::nn::BatchNormOptions(out).affine(!last || options.output_affine)));
     norms_.push_back(bn);
   }
 }

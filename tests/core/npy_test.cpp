@@ -27,7 +27,8 @@ std::vector<std::byte> make_npy(std::string header, size_t body) {
 
 TEST(Npy, RoundTripsEveryType) {
   testing::TempDir dir;
-  for (auto dtype : {torch::kFloat32, torch::kFloat64, torch::kInt64, torch::kInt32, torch::kUInt8, torch::kBool}) {
+  for (auto dtype :
+       {torch::kFloat32, torch::kFloat64, torch::kInt64, torch::kInt32, torch::kUInt8, torch::kBool}) {
     const auto t = (torch::arange(24).view({2, 3, 4}) % 7).to(dtype);
     write_npy(dir / "a.npy", t);
     const auto back = read_npy(dir / "a.npy");
@@ -51,14 +52,18 @@ TEST(Npy, ReadsFortranOrder) {
 
 TEST(Npy, RefusesBadInput) {
   const auto refuse = [](std::vector<std::byte> bytes, const std::string& fragment) {
-    testing::expect_error(ExitCode::kUsage, [&] { parse_npy(bytes, "x.npy"); }, "x.npy", "offset", fragment);
+    testing::expect_error(
+        ExitCode::kUsage, [&] { parse_npy(bytes, "x.npy"); }, "x.npy", "offset", fragment);
   };
   refuse(bytes_of("hello"), "magic");
   refuse({}, "magic");
-  refuse(make_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4,), }", 15), "expected 16 bytes of data, found 15");
+  refuse(make_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4,), }", 15),
+         "expected 16 bytes of data, found 15");
   refuse(make_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999,), }", 16), "expected");
-  refuse(make_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (999999999999999999999,), }", 16), "impossible size");
-  refuse(make_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296,4294967296,), }", 16), "impossible array size");
+  refuse(make_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (999999999999999999999,), }", 16),
+         "impossible size");
+  refuse(make_npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296,4294967296,), }", 16),
+         "impossible array size");
   refuse(make_npy("{'descr': '|O', 'fortran_order': False, 'shape': (4,), }", 16), "'|O' is not supported");
   refuse(make_npy("{'descr': '<f4', 'fortran_order': nan, 'shape': (4,), }", 16), "True or False");
   refuse(make_npy("{'descr': '<f4', 'shape': (4,), }", 16), "lacks");

@@ -34,7 +34,8 @@ TEST(SafeTensors, RoundTrips) {
   ASSERT_EQ(back.tensors.size(), 4u);
   for (const auto& [name, t] : content.tensors) EXPECT_TRUE(torch::equal(back.at(name, "x"), t)) << name;
   EXPECT_EQ(back.metadata.at("version"), "1");
-  testing::expect_error(ExitCode::kUsage, [&] { back.at("b", "x.safetensors"); }, "no tensor named 'b'");
+  testing::expect_error(
+      ExitCode::kUsage, [&] { back.at("b", "x.safetensors"); }, "no tensor named 'b'");
 }
 
 TEST(SafeTensors, EqualContentGivesEqualBytes) {
@@ -49,18 +50,25 @@ TEST(SafeTensors, EqualContentGivesEqualBytes) {
 
 TEST(SafeTensors, RefusesBadInput) {
   const auto refuse = [](const std::vector<std::byte>& bytes, const std::string& fragment) {
-    testing::expect_error(ExitCode::kUsage, [&] { parse_safetensors(bytes, "x.st"); }, "x.st", "offset", fragment);
+    testing::expect_error(
+        ExitCode::kUsage, [&] { parse_safetensors(bytes, "x.st"); }, "x.st", "offset", fragment);
   };
   refuse({}, "ends inside");
   refuse(make("[]", 0), "not a JSON object");
   refuse(make("{", 0), "not a JSON object");
   refuse(make(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 7), "outside");
   refuse(make(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4), "do not fit");
-  refuse(make(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}})", 4), "impossible size");
+  refuse(make(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}})", 4),
+         "impossible size");
   refuse(make(R"({"a":{"dtype":"F99","shape":[1],"data_offsets":[0,4]}})", 4), "unknown dtype");
   refuse(make(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[8,4]}})", 8), "outside");
-  refuse(make(R"({"a":{"dtype":"F32","shape":[1.5],"data_offsets":[0,4]}})", 4), "not a non-negative integer");
-  refuse(make(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4), "overlap");
+  refuse(make(R"({"a":{"dtype":"F32","shape":[1.5],"data_offsets":[0,4]}})", 4),
+         "not a non-negative integer");
+  refuse(
+      make(
+          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+          4),
+      "overlap");
   refuse(make(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 8), "belong to no tensor");
   auto lying = make("{}", 0);
   lying[7] = std::byte{0x7f};  // a header of 2^62 bytes
@@ -74,7 +82,8 @@ TEST(SafeTensors, SurvivesTruncationAndCorruption) {
   content.tensors["b"] = torch::arange(6);
   write_safetensors(dir / "x", content);
   const auto good = read_bytes(dir / "x", "test");
-  for (size_t n = 0; n < good.size(); ++n) EXPECT_THROW(parse_safetensors(std::span(good).first(n), "cut"), Error);
+  for (size_t n = 0; n < good.size(); ++n)
+    EXPECT_THROW(parse_safetensors(std::span(good).first(n), "cut"), Error);
   Rng rng(6, Stream::kEval);
   for (int round = 0; round < 2000; ++round) {
     auto bad = good;

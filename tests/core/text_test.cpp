@@ -21,7 +21,9 @@ TEST(HumanSeconds, ReadsWell) {
   EXPECT_EQ(human_seconds(7500), "2 h 05 min");
 }
 
-TEST(Threads, AtLeastOneCore) { EXPECT_GE(available_cores(), 1); }
+TEST(Threads, AtLeastOneCore) {
+  EXPECT_GE(available_cores(), 1);
+}
 
 }  // namespace
 }  // namespace ebclr::core

@@ -45,7 +45,8 @@ TEST(Encoder, NamesAreThoseOfTheReleasedCode) {
 
 TEST(Encoder, DepthsAndSizes) {
   torch::NoGradGuard guard;
-  for (const auto& [arch, dim, convs] : {std::tuple{"resnet18", 64, 20}, {"resnet34", 64, 36}, {"resnet50", 256, 53}}) {
+  for (const auto& [arch, dim, convs] :
+       {std::tuple{"resnet18", 64, 20}, {"resnet34", 64, 36}, {"resnet50", 256, 53}}) {
     Encoder encoder({.arch = arch, .width = 8, .channels = 1}, 0);
     EXPECT_EQ(encoder.feature_dim(), dim);
     EXPECT_EQ(static_cast<int>(encoder.parameters().size()), 2 * convs) << arch;
@@ -56,7 +57,8 @@ TEST(Encoder, DepthsAndSizes) {
 
 TEST(Encoder, InitialisationIsSeeded) {
   for (auto init : {Init::kTorch, Init::kResidual}) {
-    Encoder a({.width = 8, .init = init}, 1), b({.width = 8, .init = init}, 1), c({.width = 8, .init = init}, 2);
+    Encoder a({.width = 8, .init = init}, 1), b({.width = 8, .init = init}, 1),
+        c({.width = 8, .init = init}, 2);
     EXPECT_TRUE(torch::equal(a.parameters().at(5 * 2), b.parameters().at(5 * 2)));
     EXPECT_FALSE(torch::equal(a.parameters().at(5 * 2), c.parameters().at(5 * 2)));
   }
@@ -85,15 +87,24 @@ TEST(Encoder, CutsComposeToTheWhole) {
   Encoder encoder({.width = 8}, 3);
   const auto x = torch::randn({2, 3, 20, 20});
   const auto want = encoder.forward_reference(x);
-  for (int cut : {0, 1}) EXPECT_TRUE(torch::equal(encoder.forward_tail(encoder.forward_head(x, cut), cut), want));
+  for (int cut : {0, 1})
+    EXPECT_TRUE(torch::equal(encoder.forward_tail(encoder.forward_head(x, cut), cut), want));
 }
 
 TEST(Encoder, RefusesBadOptionsAndImages) {
   using core::ExitCode;
-  testing::expect_error(ExitCode::kUsage, [] { Encoder({.arch = "resnet19"}, 0); }, "resnet19", "resnet18");
-  testing::expect_error(ExitCode::kUsage, [] { Encoder({.channels = 4}, 0); }, "1 or 3");
-  testing::expect_error(ExitCode::kUsage, [] { Encoder({.width = 8}, 0).forward(torch::zeros({1, 3, 12, 12})); }, "12x12", "16x16");
-  testing::expect_error(ExitCode::kUsage, [] { parse_norm("layer"); }, "layer", "none or batch");
+  testing::expect_error(
+      ExitCode::kUsage, [] { Encoder({.arch = "resnet19"}, 0); }, "resnet19", "resnet18");
+  testing::expect_error(
+      ExitCode::kUsage, [] { Encoder({.channels = 4}, 0); }, "1 or 3");
+  testing::expect_error(
+      ExitCode::kUsage,
+      [] {
+        Encoder({.width = 8}, 0).forward(torch::zeros({1, 3, 12, 12}));
+      },
+      "12x12", "16x16");
+  testing::expect_error(
+      ExitCode::kUsage, [] { parse_norm("layer"); }, "layer", "none or batch");
 }
 
 TEST(FreezeParameters, OnlyInputGradientsInside) {
