@@ -2,6 +2,7 @@
 // The table of one instruction set; instantiated once per target, in that target's own source file.
 
 #include "cpu/norm.h"
+#include "cpu/peak.h"
 #include "cpu/pool.h"
 #include "cpu/stem.h"
 #include "cpu/weights.h"
@@ -38,7 +39,8 @@ constexpr Kernels kernel_table(const char* name) {
           .batch_stats = batch_stats<V>,
           .batch_apply = batch_apply<V>,
           .batch_grad_sums = batch_grad_sums<V>,
-          .batch_grad_apply = batch_grad_apply<V>};
+          .batch_grad_apply = batch_grad_apply<V>,
+          .fma_chain = fma_chain<V>};
 }
 
 }  // namespace

@@ -191,6 +191,9 @@ struct Kernels {
   void (*batch_grad_sums)(const float* g, const float* z, const float* mean, int images, int channels,
                           int pixels, float* sum_g, float* sum_gz, const Team&);
   void (*batch_grad_apply)(const NormGradJob&, const Team&);
+
+  /// Runs chains of fused multiply-adds for so many steps and returns the operations of one step.
+  double (*fma_chain)(long steps);
 };
 
 /// Floats of transformed weights of a 3x3 convolution.

@@ -1,0 +1,73 @@
+#pragma once
+// The engine against libtorch: single convolutions, features, the sampler, and whole training steps.
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/timing.h"
+
+namespace ebclr::bench {
+
+/// What is measured. Images are noise: the time does not depend on them.
+struct BenchOptions {
+  std::string method = "ebclr";  ///< ebclr or simclr (bench step)
+  bool batch_norm = false;
+  int64_t batch = 64, width = 64, size = 32, channels = 3;
+  int64_t sgld_steps = 10;  ///< T
+  int warmup = 1, repeats = 3;
+  int threads = 0;  ///< 0: as many as torch uses
+};
+
+/// One measurement of the whole encoder, in seconds per call over a batch.
+struct EngineBench {
+  std::string what;  ///< step, sampler or embed
+  BenchOptions options;
+  Timing released = {};  ///< libtorch as the released code does it; as lean where there is no difference
+  Timing lean = {};      ///< libtorch without needless gradients
+  Timing native = {};
+  double error = 0;         ///< of native features against torch's in double, relative L2
+  double peak_flops = 0;    ///< fused multiply-adds of all threads
+  double direct_flops = 0;  ///< per image, of the convolutions as defined
+  double floor_flops = 0;   ///< per image, that Winograd leaves
+
+  double ms_per_image(const Timing& t) const { return t.min * 1e3 / static_cast<double>(options.batch); }
+  double ratio_released() const { return released.min / native.min; }
+  double ratio_lean() const { return lean.min / native.min; }
+  /// Work as defined over what the machine could do in the time; above 1 is Winograd's gain.
+  double peak_share() const {
+    return direct_flops * static_cast<double>(options.batch) / (native.min * peak_flops);
+  }
+  /// Time of the remaining products at peak over the time taken.
+  double floor_share() const {
+    return floor_flops * static_cast<double>(options.batch) / (native.min * peak_flops);
+  }
+};
+
+/// A whole training step: views forward, sampling, loss, backward, Adam. With method simclr: without
+/// sampling.
+EngineBench bench_step(const BenchOptions& options);
+/// The T gradients of the energy that a step's chains take.
+EngineBench bench_sampler(const BenchOptions& options);
+/// Features without gradients.
+EngineBench bench_embed(const BenchOptions& options);
+
+/// One kind of pass through one layer of the network, in seconds per call over a batch.
+struct ConvBench {
+  std::string layer;  ///< "stem", "64x32x32", "64->128 /2"
+  std::string pass;   ///< forward, data, weights
+  int64_t batch = 0;
+  Timing torch = {}, native = {};
+  double error = 0;  ///< relative L2 distance between the two results
+  double direct_flops = 0, floor_flops = 0, peak_flops = 0;
+};
+
+/// Every kind of layer that the network of these options has, in all three passes.
+std::vector<ConvBench> bench_conv(const BenchOptions& options);
+
+/// Objects with method, batch, width, size, channels, ms_per_image and the ratios.
+nlohmann::json to_json(const std::vector<EngineBench>& results);
+nlohmann::json to_json(const std::vector<ConvBench>& results);
+
+}  // namespace ebclr::bench

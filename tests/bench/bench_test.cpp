@@ -1,0 +1,78 @@
+// The benchmarks measure what they say: results agree before they are timed, and the numbers hang together.
+// No time is compared with another.
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <nlohmann/json.hpp>
+
+#include "bench/engine_bench.h"
+#include "cpu/cost.h"
+#include "expect_error.h"
+
+namespace ebclr::bench {
+namespace {
+
+const BenchOptions kTiny{
+    .batch = 2, .width = 16, .size = 16, .channels = 1, .sgld_steps = 2, .warmup = 0, .repeats = 1};
+
+bool native_available() {
+  return !cpu::available_kernels().empty();
+}
+
+TEST(Timing, InterleavesAfterWarmingUp) {
+  std::string order;
+  const auto t = interleave({{"a", [&] { order += 'a'; }}, {"b", [&] { order += 'b'; }}}, 2, 3);
+  EXPECT_EQ(order, "aabbababab");
+  EXPECT_LE(t[0].min, t[0].median);
+}
+
+TEST(EngineBench, EveryBenchmarkRunsAndVerifies) {
+  if (!native_available()) GTEST_SKIP();
+  BenchOptions simclr = kTiny;
+  simclr.method = "simclr";
+  simclr.batch_norm = true;
+  std::vector<EngineBench> results{bench_embed(kTiny), bench_sampler(kTiny), bench_step(kTiny),
+                                   bench_step(simclr)};
+  for (const EngineBench& b : results) {
+    EXPECT_LT(b.error, 1e-3) << b.what;
+    EXPECT_GT(b.native.min, 0) << b.what;
+  }
+  const auto json = to_json(results);
+  ASSERT_EQ(json.size(), 4u);
+  for (const auto& object : json) {
+    for (const char* key : {"method", "batch", "width", "size", "channels", "ratio_released", "ratio_lean"}) {
+      EXPECT_TRUE(object.contains(key)) << key;
+    }
+    for (const char* key : {"released", "lean", "native"})
+      EXPECT_GT(object["ms_per_image"][key].get<double>(), 0);
+    EXPECT_NEAR(object["ratio_lean"].get<double>(),
+                object["ms_per_image"]["lean"].get<double>() / object["ms_per_image"]["native"].get<double>(),
+                1e-6);
+  }
+  EXPECT_EQ(json[2]["method"], "ebclr");
+  EXPECT_EQ(json[3]["method"], "simclr");
+}
+
+TEST(ConvBench, LayersAgreeWithTorch) {
+  if (!native_available()) GTEST_SKIP();
+  const auto results = bench_conv(kTiny);
+  ASSERT_EQ(results.size(), 7u * 3);
+  for (const ConvBench& b : results) EXPECT_LT(b.error, 1e-4) << b.layer << ' ' << b.pass;
+  EXPECT_EQ(to_json(results).size(), results.size());
+}
+
+TEST(EngineBench, RefusesUnknownMethods) {
+  testing::expect_error(
+      core::ExitCode::kUsage, [] { bench_step({.method = "moco"}); }, "moco");
+}
+
+TEST(PassCost, CountsProducts) {
+  // One stage's worth by hand: width 8, 4x4 images, blocks of the first stage only where sizes stay 4x4.
+  const cpu::PassCost cost = cpu::pass_cost({.channels = 1, .width = 8, .blocks = {1, 0, 0, 0}}, 4, 4);
+  EXPECT_DOUBLE_EQ(cost.direct, 2.0 * 16 * (9 * 8 + 2 * 9 * 64));
+  EXPECT_DOUBLE_EQ(cost.fast, 2.0 * (16 * 9 * 8 + 2 * 36 * 64));
+}
+
+}  // namespace
+}  // namespace ebclr::bench
