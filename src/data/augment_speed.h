@@ -12,8 +12,8 @@ namespace ebclr::data {
 
 /// Views per second of one kind of image.
 struct AugmentSpeed {
-  double per_core = 0;  ///< one thread, no queue
-  double pool = 0;      ///< through a Loader with `threads`
+  double per_core = 0;  ///< one thread, no queue, per second of processor time
+  double pool = 0;      ///< through a Loader with `threads`, per second of the clock
   int threads = 1;
 };
 
@@ -22,7 +22,7 @@ struct AugmentSpeed {
 AugmentSpeed bench_augment(int64_t channels, int64_t size, const ViewOptions& views, int threads,
                            double seconds);
 
-/// torchvision's views per second, one image at a time on one thread.
+/// torchvision's views per second of processor time, one image at a time on one thread.
 struct TorchvisionSpeed {
   std::string version;
   double colour32 = 0, gray28 = 0;

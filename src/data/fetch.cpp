@@ -458,11 +458,15 @@ FetchResult fetch(const Recipe& recipe, const FetchOptions& o) {
     core::usage_error(kComponent,
                       fmt::format("source {}; expected auto, debian, official or mirror", o.source));
   try {
+    report(o, "checking what is there");
+    if (sums_hold(recipe, result.folder)) {  // before anything is written: the root may be read-only
+      result.source = "present";
+      return result;
+    }
     const auto staging = root / ("." + recipe.name + ".staging");
     fs::create_directories(staging);
     const FolderLock lock(root / ("." + recipe.name + ".lock"), o);
     fs::create_directories(staging);  // another process may have finished and tidied up
-    report(o, "checking what is there");
     if (sums_hold(recipe, result.folder)) {
       result.source = "present";
       fs::remove_all(staging);

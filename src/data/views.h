@@ -66,7 +66,7 @@ class ViewMaker {
   int64_t channels_, height_, width_;
 };
 
-/// The draw streams of a view, as documented in docs/fidelity.md.
+/// The draw streams of a view, as documented in docs/data.md.
 struct ViewKey {
   uint64_t seed = 0, epoch = 0, image = 0, view = 0;
   uint64_t batch = 0;  ///< only used by Scope::kBatch
