@@ -1,0 +1,106 @@
+#include "cli/progress.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include "core/text.h"
+
+namespace ebclr::cli {
+namespace {
+
+int terminal_width() {
+  winsize size{};
+  return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+// Eighths of a block make the bar move smoothly.
+std::string bar(double fraction, int cells) {
+  static constexpr const char* kParts[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  const int eighths = static_cast<int>(std::lround(std::clamp(fraction, 0.0, 1.0) * cells * 8));
+  std::string out;
+  for (int i = 0; i < eighths / 8; ++i) out += "█";
+  out += kParts[eighths % 8];
+  const int used = eighths / 8 + (eighths % 8 ? 1 : 0);
+  return out + std::string(static_cast<size_t>(cells - used), ' ');
+}
+
+double value_of(const train::StepReport& r, std::string_view name) {
+  for (const auto& [key, value] : r.metrics)
+    if (key == name) return value;
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+std::string numbers(const train::StepReport& r, double knn) {
+  std::string text = fmt::format("loss {:.3f}", r.loss);
+  if (const double e = value_of(r, "energy_data"); std::isfinite(e))
+    text += fmt::format("  E data {:.2f}  E samples {:.2f}", e, value_of(r, "energy_samples"));
+  if (std::isfinite(knn)) text += fmt::format("  kNN {:.1f} %", 100 * knn);
+  return text;
+}
+
+}  // namespace
+
+TrainProgress::TrainProgress(bool quiet)
+    : quiet_(quiet),
+      terminal_(::isatty(STDERR_FILENO) != 0),
+      knn_(std::numeric_limits<double>::quiet_NaN()) {}
+
+void TrainProgress::clear_line() {
+  if (terminal_ && shown_ > 0) std::fputs("\r\033[K", stderr);
+  shown_ = 0;
+}
+
+void TrainProgress::on_step(const train::StepReport& r) {
+  report_ = r;
+  if (quiet_) return;
+  const auto now = std::chrono::steady_clock::now();
+  const bool end = r.position.step == r.total_steps;
+  const double since = std::chrono::duration<double>(now - last_).count();
+  if (!end && since < (terminal_ ? 0.15 : 30)) return;
+  last_ = now;
+  const double done = static_cast<double>(r.position.step) / static_cast<double>(r.total_steps);
+  const std::string epoch = fmt::format(
+      "epoch {:.2f}/{}", static_cast<double>(r.position.step) / static_cast<double>(r.steps_per_epoch),
+      r.total_steps / r.steps_per_epoch);
+  const std::string tail = fmt::format("{}  {:.0f} img/s  {} left", numbers(r, knn_), r.images_per_second,
+                                       core::human_seconds(r.seconds_left));
+  if (!terminal_) {
+    fmt::print(stderr, "{}  {}\n", epoch, tail);
+    return;
+  }
+  const int room = terminal_width() - static_cast<int>(epoch.size() + tail.size()) - 12;
+  std::string line =
+      room >= 6 ? fmt::format("{} ▕{}▏{:3.0f} %  {}", epoch, bar(done, std::min(room, 30)), 100 * done, tail)
+                : fmt::format("{:3.0f} %  {}", 100 * done, tail)
+                      .substr(0, static_cast<size_t>(std::max(10, terminal_width() - 1)));
+  fmt::print(stderr, "\r\033[K{}", line);
+  std::fflush(stderr);
+  shown_ = line.size();
+}
+
+void TrainProgress::on_note(const std::string& text) {
+  if (quiet_) return;
+  clear_line();
+  fmt::print(stderr, "{}\n", text);
+}
+
+void TrainProgress::on_warning(const std::string& text) {
+  clear_line();
+  fmt::print(stderr, "warning: {}\n", text);
+}
+
+void TrainProgress::on_epoch(int64_t epoch, double knn) {
+  knn_ = knn;
+  if (quiet_) return;
+  clear_line();
+  fmt::print(stderr, "epoch {} done in {}  {}\n", epoch, core::human_seconds(report_.position.seconds),
+             numbers(report_, knn));
+}
+
+}  // namespace ebclr::cli

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "train/trainer.h"
+
+namespace ebclr::cli {
+
+/// Shows training as it goes: a bar on a terminal, plain lines elsewhere, nothing but warnings when quiet.
+class TrainProgress : public train::Observer {
+ public:
+  explicit TrainProgress(bool quiet);
+  void on_step(const train::StepReport& report) override;
+  void on_note(const std::string& text) override;
+  void on_warning(const std::string& text) override;
+  void on_epoch(int64_t epoch, double knn) override;
+
+ private:
+  void clear_line();
+  bool quiet_, terminal_;
+  std::chrono::steady_clock::time_point last_{};
+  double knn_;
+  int64_t last_printed_epoch_ = 0;
+  train::StepReport report_;
+  size_t shown_ = 0;
+};
+
+}  // namespace ebclr::cli

@@ -1,0 +1,76 @@
+#include "cli/runtime.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <csignal>
+
+#include "core/error.h"
+#include "core/threads.h"
+
+namespace ebclr::cli {
+namespace {
+
+std::atomic<bool> stop_requested{false};
+
+void on_signal(int) {
+  if (stop_requested.exchange(true)) ::_exit(130);  // the second time means it
+}
+
+torch::Device parse_device(const std::string& name) {
+  if (name == "cpu") return torch::kCPU;
+  if (name == "auto")
+    return torch::cuda::is_available() ? torch::Device(torch::kCUDA, 0) : torch::Device(torch::kCPU);
+  if (name == "cuda" || name.starts_with("cuda:")) {
+    int index = 0;
+    if (name.size() > 5) {
+      const auto [end, ec] = std::from_chars(name.data() + 5, name.data() + name.size(), index);
+      if (ec != std::errc() || end != name.data() + name.size() || index < 0)
+        core::usage_error("device", fmt::format("'{}': expected cuda or cuda:N", name));
+    }
+    if (!torch::cuda::is_available())
+      core::usage_error(
+          "device",
+          fmt::format(
+              "'{}' asked for, but this libtorch sees no CUDA device; use --device cpu, or build with "
+              "-DCMAKE_PREFIX_PATH=<an official CUDA libtorch>",
+              name));
+    if (index >= static_cast<int>(torch::cuda::device_count()))
+      core::usage_error("device", fmt::format("'{}': there are {} CUDA devices, numbered from 0", name,
+                                              torch::cuda::device_count()));
+    return {torch::kCUDA, static_cast<c10::DeviceIndex>(index)};
+  }
+  core::usage_error("device", fmt::format("'{}' is unknown; choose auto, cpu, cuda or cuda:N", name));
+}
+
+}  // namespace
+
+void add_runtime_options(CLI::App& command, RuntimeOptions& o) {
+  command.add_option("--device", o.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  command.add_option("--engine", o.engine, "Encoder on a CPU: auto, native or torch")->capture_default_str();
+  command.add_option("--threads", o.threads, "Threads (default: the cores that this process may use)")
+      ->check(CLI::Range(0, 4096));
+}
+
+Runtime apply(const RuntimeOptions& o) {
+  Runtime r;
+  r.threads = o.threads > 0 ? o.threads : core::available_cores();
+  at::set_num_threads(r.threads);
+  r.device = parse_device(o.device);
+  r.engine = {.engine = engine::parse_engine(o.engine), .threads = r.threads};
+  return r;
+}
+
+const std::atomic<bool>& interrupted() {
+  return stop_requested;
+}
+
+void catch_interrupts() {
+  std::signal(SIGINT, on_signal);
+  std::signal(SIGTERM, on_signal);
+}
+
+}  // namespace ebclr::cli

@@ -1,0 +1,39 @@
+#pragma once
+// What every command that computes has in common: device, threads, engine, interruption.
+
+#include <torch/types.h>
+
+#include <atomic>
+#include <string>
+
+#include "engine/engine.h"
+
+namespace CLI {
+class App;
+}
+
+namespace ebclr::cli {
+
+struct RuntimeOptions {
+  std::string device = "auto", engine = "auto";
+  int threads = 0;  ///< 0: the cores that the process may use
+};
+
+/// Adds --device, --engine and --threads.
+void add_runtime_options(CLI::App& command, RuntimeOptions& options);
+
+/// Applied options.
+struct Runtime {
+  torch::Device device = torch::kCPU;
+  engine::EngineOptions engine;
+  int threads = 1;
+};
+
+/// Sets torch's threads and finds the device; throws Error with what to do.
+Runtime apply(const RuntimeOptions& options);
+
+/// Set by SIGINT and SIGTERM after catch_interrupts(); a second signal ends the process at once.
+const std::atomic<bool>& interrupted();
+void catch_interrupts();
+
+}  // namespace ebclr::cli

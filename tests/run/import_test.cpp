@@ -1,0 +1,53 @@
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "core/files.h"
+#include "expect_error.h"
+#include "golden.h"
+#include "run/run.h"
+#include "temp_dir.h"
+
+namespace ebclr::run {
+namespace {
+
+// tests/run/released_w8.pt was made by Python's torch.save (tests/run/make_released.py) with the golden
+// weights of width 8; its configuration has the released code's format.
+const std::string kCheckpoint = std::string(EBCLR_GOLDEN_DIR) + "/../run/released_w8.pt";
+const std::string kConfig = std::string(EBCLR_GOLDEN_DIR) + "/../run/released_w8.yaml";
+
+TEST(ImportReleased, GivesARunWithTheSameFeatures) {
+  testing::TempDir dir;
+  const auto notes = import_released(kCheckpoint, kConfig, dir / "run");
+  EXPECT_FALSE(notes.empty());
+  const auto run = Run::open(dir / "run");
+  const auto model = run.load("last");
+  EXPECT_EQ(run.config().method.encoder.width, 8);
+  EXPECT_EQ(model.position.step, 1170);
+  torch::NoGradGuard guard;
+  const auto features = model.encoder->forward(testing::golden_float("net_w8_rgb32.input"));
+  EXPECT_LT(testing::relative_error(features, testing::golden("net_w8_rgb32.features")), 1e-5);
+}
+
+TEST(ImportReleased, RefusesWhatDoesNotFit) {
+  testing::TempDir dir;
+  using core::ExitCode;
+  core::write_atomically(dir / "text.pt", "no zip at all", "test");
+  testing::expect_error(ExitCode::kUsage, [&] { import_released(dir / "text.pt", kConfig, dir / "a"); }, "text.pt", "torch.save");
+  testing::expect_error(ExitCode::kUsage, [&] { import_released(dir / "none.pt", kConfig, dir / "a"); }, "no such file");
+  const auto bytes = core::read_text(kCheckpoint, "test");
+  core::write_atomically(dir / "cut.pt", std::string_view(bytes).substr(0, bytes.size() / 2), "test");
+  testing::expect_error(ExitCode::kUsage, [&] { import_released(dir / "cut.pt", kConfig, dir / "a"); }, "cut.pt");
+  auto config = core::read_text(kConfig, "test");
+  config.replace(config.find("resnet18"), 8, "resnet34");
+  core::write_atomically(dir / "other.yaml", config, "test");
+  testing::expect_error(ExitCode::kUsage, [&] { import_released(kCheckpoint, dir / "other.yaml", dir / "a"); }, "is missing", "configuration");
+  EXPECT_FALSE(std::filesystem::exists(dir / "a")) << "a refused import leaves nothing";
+  import_released(kCheckpoint, kConfig, dir / "run");
+  testing::expect_error(ExitCode::kUsage, [&] { import_released(kCheckpoint, kConfig, dir / "run"); }, "not empty");
+}
+
+}  // namespace
+}  // namespace ebclr::run

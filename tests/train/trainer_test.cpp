@@ -1,0 +1,374 @@
+#include "train/trainer.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "core/files.h"
+#include "data/catalog.h"
+#include "expect_error.h"
+#include "temp_dir.h"
+
+namespace ebclr::train {
+namespace {
+namespace fs = std::filesystem;
+
+struct Watcher : Observer {
+  std::vector<double> losses;
+  std::vector<std::string> warnings, notes;
+  std::vector<StepReport> reports;
+  std::function<void(const StepReport&)> on;
+  void on_step(const StepReport& r) override {
+    losses.push_back(r.loss);
+    reports.push_back(r);
+    if (on) on(r);
+  }
+  void on_warning(const std::string& text) override { warnings.push_back(text); }
+  void on_note(const std::string& text) override { notes.push_back(text); }
+  bool warned(const std::string& fragment) const {
+    for (const auto& w : warnings)
+      if (w.find(fragment) != std::string::npos) return true;
+    return false;
+  }
+};
+
+std::shared_ptr<const data::ImageSet> images() {
+  static const auto set =
+      std::make_shared<const data::ImageSet>(data::load({.source = "shapes", .limit = 48}).train);
+  return set;
+}
+
+run::Config small(const std::string& method = "ebclr",
+                  std::vector<std::pair<std::string, std::string>> more = {}) {
+  run::Layer layer{"test",
+                   {{"method.name", method},
+                    {"data.source", "shapes"},
+                    {"encoder.width", "8"},
+                    {"head.out", "16"},
+                    {"head.hidden", "32"},
+                    {"buffer.size", "40"},
+                    {"sampler.steps", "2"},
+                    {"moco.queue", "20"},
+                    {"simsiam.predictor_hidden", "8"},
+                    {"byol.predictor_hidden", "16"},
+                    {"train.batch_size", "8"},
+                    {"train.epochs", "3"},
+                    {"log.every", "1"},
+                    {"log.samples_every", "0"}}};
+  return run::resolve({layer, {"test", std::move(more)}});
+}
+
+const std::atomic<bool> kGoOn{false};
+
+// Trains to the end or until `stop_after` steps; returns all tensors of the newest checkpoint.
+core::SafeTensors train_in(const fs::path& folder, const run::Config& config, bool resume,
+                           int64_t stop_after = -1, Watcher* watch = nullptr) {
+  Watcher own;
+  Watcher& watcher = watch ? *watch : own;
+  std::atomic<bool> stop{false};
+  if (stop_after >= 0)
+    watcher.on = [&](const StepReport& r) {
+      if (r.position.step >= stop_after) stop = true;
+    };
+  Trainer trainer({.folder = {folder}, .config = config, .resume = resume}, images(), watcher);
+  const auto outcome = trainer.run(stop);
+  EXPECT_EQ(outcome.finished, stop_after < 0);
+  std::vector<std::string> notes;
+  auto snapshot = run::read_newest(run::RunFolder{folder}.checkpoints(), notes);
+  EXPECT_TRUE(snapshot.has_value());
+  auto all = snapshot->tensors;
+  for (auto& [name, t] : snapshot->buffer.tensors) all.tensors["buffer/" + name] = t;
+  return all;
+}
+
+void expect_same(const core::SafeTensors& a, const core::SafeTensors& b) {
+  ASSERT_EQ(a.tensors.size(), b.tensors.size());
+  for (const auto& [name, t] : a.tensors) EXPECT_TRUE(torch::equal(t, b.at(name, "other"))) << name;
+}
+
+TEST(Trainer, WritesTheRunFolder) {
+  testing::TempDir dir;
+  Watcher watcher;
+  train_in(dir / "run", small("ebclr", {{"log.samples_every", "1"}}), false, -1, &watcher);
+  EXPECT_EQ(watcher.losses.size(), 18u);
+  const run::RunFolder folder{dir / "run"};
+  for (const auto& p : {folder.config(), folder.metrics(), folder.log(), folder.summary(),
+                        folder.samples() / "epoch-0003.png"})
+    EXPECT_TRUE(fs::exists(p)) << p;
+  std::ifstream metrics(folder.metrics());
+  int lines = 0;
+  for (std::string line; std::getline(metrics, line); ++lines) {
+    const auto j = nlohmann::json::parse(line);
+    for (const char* key : {"step", "loss", "disc", "energy_data", "energy_samples", "gap", "grad_norm",
+                            "output_norm", "spread", "out_of_range", "chain_age", "lr", "images_per_second"})
+      EXPECT_TRUE(j.contains(key)) << key;
+  }
+  EXPECT_EQ(lines, 18);
+  const auto run = run::Run::open(dir / "run");
+  const auto model = run.load("last");
+  EXPECT_EQ(model.position.epoch, 3);
+  EXPECT_EQ(model.position.forward_units, 18 * 8 * 13.0);  // 2 + 2*2 + 1 + 6 units for each of 8 images
+  EXPECT_EQ(model.image_shape, (std::vector<int64_t>{3, 32, 32}));
+}
+
+class EveryMethod : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(EveryMethod, ResumesByteIdentically) {
+  testing::TempDir dir;
+  const auto config = small(GetParam());
+  const auto whole = train_in(dir / "whole", config, false);
+  // Stopped in mid-epoch, at an epoch's end, and twice.
+  train_in(dir / "cut", config, false, 4);
+  train_in(dir / "cut", config, true, 6);
+  train_in(dir / "cut", config, true, 13);
+  expect_same(whole, train_in(dir / "cut", config, true));
+  // And metrics.jsonl has every step once.
+  std::ifstream metrics(run::RunFolder{dir / "cut"}.metrics());
+  std::vector<int64_t> steps;
+  for (std::string line; std::getline(metrics, line);)
+    steps.push_back(nlohmann::json::parse(line)["step"].get<int64_t>());
+  ASSERT_EQ(steps.size(), 18u);
+  for (size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(steps[i], static_cast<int64_t>(i) + 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, EveryMethod,
+                         ::testing::Values("ebclr", "simclr", "moco", "simsiam", "byol"));
+
+TEST(Trainer, ResumesByteIdenticallyWithHalfPrecisionChainsAndSchedules) {
+  testing::TempDir dir;
+  const auto config = small("ebclr", {{"buffer.dtype", "float16"},
+                                      {"optimizer.schedule", "cosine"},
+                                      {"optimizer.warmup_epochs", "1"},
+                                      {"adaptive.on", "true"},
+                                      {"adaptive.window", "3"},
+                                      {"adaptive.threshold", "-100"}});
+  const auto whole = train_in(dir / "whole", config, false);
+  train_in(dir / "cut", config, false, 7);
+  expect_same(whole, train_in(dir / "cut", config, true));
+}
+
+TEST(Trainer, FallsBackFromADamagedCheckpoint) {
+  testing::TempDir dir;
+  const auto config = small();
+  const auto whole = train_in(dir / "whole", config, false);
+  for (const char* damage : {"truncated", "flipped", "buffer", "missing buffer"}) {
+    const fs::path folder = dir / damage;
+    train_in(folder, config, false, 14);
+    auto files = run::list_checkpoints(run::RunFolder{folder}.checkpoints());
+    ASSERT_GE(files.size(), 2u);
+    const auto& newest = files.back();
+    EXPECT_EQ(newest.step, 14);
+    if (std::string(damage) == "truncated") fs::resize_file(newest.path, fs::file_size(newest.path) / 2);
+    if (std::string(damage) == "missing buffer") fs::remove(newest.buffer);
+    if (std::string(damage) == "flipped" || std::string(damage) == "buffer") {
+      const auto path = std::string(damage) == "flipped" ? newest.path : newest.buffer;
+      std::fstream f(path, std::ios::in | std::ios::out | std::ios::binary);
+      f.seekp(-100, std::ios::end);
+      f.put('\x55');
+      f.put('\x2a');
+    }
+    Watcher watcher;
+    expect_same(whole, train_in(folder, config, true, -1, &watcher));
+    EXPECT_TRUE(watcher.warned("trying the checkpoint before it")) << damage;
+    EXPECT_EQ(watcher.reports.front().position.step, 13) << "the one before was at the end of epoch 2";
+  }
+}
+
+TEST(Trainer, GuardRollsBackFromNotANumber) {
+  testing::TempDir dir;
+  Watcher watcher;
+  Trainer trainer({.folder = {dir / "run"}, .config = small()}, images(), watcher);
+  bool injected = false;
+  trainer.set_before_step([&](int64_t step) {
+    if (step != 9 || injected) return;
+    injected = true;
+    torch::NoGradGuard guard;
+    trainer.method().encoder().parameters()[0].fill_(NAN);
+  });
+  const auto outcome = trainer.run(kGoOn);
+  EXPECT_TRUE(outcome.finished);
+  EXPECT_EQ(outcome.position.rollbacks, 1);
+  EXPECT_TRUE(watcher.warned("rolled back to step 6"));
+  EXPECT_NEAR(watcher.reports.back().lr, 0.5e-4, 1e-9) << "half the learning rate";
+  for (const auto& p : trainer.method().encoder().parameters())
+    EXPECT_TRUE(torch::isfinite(p).all().item<bool>());
+  EXPECT_TRUE(torch::isfinite(trainer.method().buffer()->chains()).all().item<bool>());
+  const std::string metrics = core::read_text(run::RunFolder{dir / "run"}.metrics(), "test");
+  EXPECT_NE(metrics.find("\"event\":\"rollback\""), std::string::npos);
+}
+
+TEST(Trainer, GuardSurvivesAnInterruptionAfterARollBack) {
+  testing::TempDir dir;
+  const auto inject = [](Trainer& t, bool& done) {
+    t.set_before_step([&t, &done](int64_t step) {
+      if (step != 9 || done) return;
+      done = true;
+      torch::NoGradGuard guard;
+      t.method().encoder().parameters()[0].fill_(NAN);
+    });
+  };
+  const auto newest = [](const fs::path& folder) {
+    std::vector<std::string> notes;
+    return run::read_newest(run::RunFolder{folder}.checkpoints(), notes)->tensors;
+  };
+  {
+    Watcher w;
+    bool done = false;
+    Trainer t({.folder = {dir / "whole"}, .config = small()}, images(), w);
+    inject(t, done);
+    t.run(kGoOn);
+  }
+  {
+    Watcher w;
+    bool done = false;
+    std::atomic<bool> stop{false};
+    w.on = [&](const StepReport& r) {
+      if (r.position.rollbacks == 1 && r.position.step == 8) stop = true;
+    };
+    Trainer t({.folder = {dir / "cut"}, .config = small()}, images(), w);
+    inject(t, done);
+    EXPECT_FALSE(t.run(stop).finished);
+  }
+  train_in(dir / "cut", small(), true);
+  expect_same(newest(dir / "whole"), newest(dir / "cut"));
+}
+
+TEST(Trainer, GuardGivesUpWithAdvice) {
+  testing::TempDir dir;
+  Watcher watcher;
+  // A learning rate that must diverge, whatever it is divided by in two tries.
+  Trainer trainer(
+      {.folder = {dir / "run"}, .config = small("ebclr", {{"optimizer.lr", "1e18"}, {"guard.tries", "2"}})},
+      images(), watcher);
+  testing::expect_error(
+      core::ExitCode::kRunFailed, [&] { trainer.run(kGoOn); }, "gave up after 2 roll-backs", "optimizer.lr");
+  EXPECT_EQ(watcher.warnings.size(), 2u);
+  EXPECT_TRUE(run::Run::open(dir / "run").load("last").encoder != nullptr) << "nothing is lost";
+}
+
+TEST(Trainer, GuardCatchesARunawayOutputNorm) {
+  testing::TempDir dir;
+  Watcher watcher;
+  Trainer trainer({.folder = {dir / "run"},
+                   .config = small("ebclr", {{"guard.max_output_norm", "1e-9"}, {"guard.tries", "1"}})},
+                  images(), watcher);
+  testing::expect_error(
+      core::ExitCode::kRunFailed, [&] { trainer.run(kGoOn); }, "output norm");
+}
+
+TEST(Trainer, WarnsOfCollapse) {
+  testing::TempDir dir;
+  Watcher watcher;
+  // The paper's warning example: SimSiam without stop-gradient, norm-free so that nothing holds it up.
+  train_in(dir / "run",
+           small("simsiam", {{"simsiam.stop_gradient", "false"},
+                             {"encoder.norm", "none"},
+                             {"head.hidden_norm", "false"},
+                             {"head.output_norm", "false"},
+                             {"optimizer.lr", "0.5"},
+                             {"train.epochs", "10"},
+                             {"guard.collapse", "0.3"}}),
+           false, -1, &watcher);
+  EXPECT_TRUE(watcher.warned("projections have collapsed"));
+}
+
+TEST(Trainer, WarnsOfAQueueLongerThanTheData) {
+  testing::TempDir dir;
+  Watcher watcher;
+  train_in(dir / "run", small("moco", {{"moco.queue", "48"}}), false, 1, &watcher);
+  EXPECT_TRUE(watcher.warned("its own old key"));
+}
+
+TEST(Trainer, MonitorChangesNothing) {
+  testing::TempDir dir;
+  for (const char* method : {"ebclr", "simclr"}) {
+    const auto config = small(method, {{"monitor.knn_every", "1"}});
+    const auto without = train_in(dir / (std::string(method) + "-a"), config, false);
+    Watcher watcher;
+    Trainer trainer({.folder = {dir / (std::string(method) + "-b")}, .config = config}, images(), watcher);
+    int calls = 0;
+    trainer.set_monitor([&] {
+      ++calls;
+      torch::NoGradGuard guard;
+      EXPECT_FALSE(trainer.method().encoder().is_training());
+      return trainer.method().encoder().forward(data::to_unit_range(images()->pixels)).mean().item<double>();
+    });
+    trainer.run(kGoOn);
+    EXPECT_EQ(calls, 3);
+    std::vector<std::string> notes;
+    auto snapshot = run::read_newest(run::RunFolder{dir / (std::string(method) + "-b")}.checkpoints(), notes);
+    for (const auto& [name, t] : snapshot->tensors.tensors)
+      EXPECT_TRUE(torch::equal(t, without.at(name, "a"))) << name;
+  }
+}
+
+TEST(Trainer, KeepsOnlyTheCheckpointsItShould) {
+  testing::TempDir dir;
+  train_in(
+      dir / "run",
+      small("ebclr", {{"train.epochs", "6"}, {"checkpoint.keep_every", "2"}, {"checkpoint.keep_last", "2"}}),
+      false);
+  const auto files = run::list_checkpoints(run::RunFolder{dir / "run"}.checkpoints());
+  std::vector<int64_t> steps;
+  int buffers = 0;
+  for (const auto& f : files) steps.push_back(f.step), buffers += !f.buffer.empty();
+  EXPECT_EQ(steps, (std::vector<int64_t>{12, 24, 30, 36}));
+  EXPECT_EQ(buffers, 2) << "the buffer is not duplicated into every kept one";
+  const auto run = run::Run::open(dir / "run");
+  EXPECT_EQ(run.load("2").position.epoch, 2);
+  testing::expect_error(
+      core::ExitCode::kUsage, [&] { run.load("3"); }, "no checkpoint of epoch 3", "2, 4, 5, 6");
+}
+
+TEST(Trainer, RefusesFoldersThatAreInUse) {
+  testing::TempDir dir;
+  Watcher watcher;
+  {
+    Trainer one({.folder = {dir / "run"}, .config = small()}, images(), watcher);
+    testing::expect_error(
+        core::ExitCode::kUsage,
+        [&] { Trainer two({.folder = {dir / "run"}, .config = small(), .resume = true}, images(), watcher); },
+        "another training is running");
+  }
+  testing::expect_error(
+      core::ExitCode::kUsage,
+      [&] { Trainer again({.folder = {dir / "run"}, .config = small()}, images(), watcher); },
+      "already holds a run", "--resume");
+  testing::expect_error(
+      core::ExitCode::kUsage,
+      [&] {
+        Trainer none({.folder = {dir / "nothing"}, .config = small(), .resume = true}, images(), watcher);
+      },
+      "nothing to resume");
+}
+
+TEST(Trainer, RefusesTooFewImages) {
+  testing::TempDir dir;
+  Watcher watcher;
+  testing::expect_error(
+      core::ExitCode::kUsage,
+      [&] {
+        Trainer t({.folder = {dir / "run"}, .config = small("simclr", {{"train.batch_size", "64"}})},
+                  images(), watcher);
+      },
+      "48 train images", "train.batch_size");
+}
+
+TEST(DataProposals, AreViewsOfTheImagesAndIgnoreThreads) {
+  const auto propose = data_proposals(images(), {});
+  const int threads = at::get_num_threads();
+  core::Rng a(1, core::Stream::kChains), b(1, core::Stream::kChains);
+  at::set_num_threads(1);
+  const auto x = propose(40, a);
+  at::set_num_threads(2);
+  const auto y = propose(40, b);
+  at::set_num_threads(threads);
+  EXPECT_TRUE(torch::equal(x, y));
+  EXPECT_EQ(x.sizes(), (std::vector<int64_t>{40, 3, 32, 32}));
+  EXPECT_FALSE(torch::equal(x, propose(40, a)));
+}
+
+}  // namespace
+}  // namespace ebclr::train
