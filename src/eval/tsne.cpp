@@ -8,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/clones.h"
 #include "core/error.h"
 
 namespace ebclr::eval {
@@ -20,6 +21,25 @@ torch::Tensor squared_distances(const torch::Tensor& x) {
   return d;
 }
 
+/// What pulls and pushes one point: sums over all others. Widest vectors that the machine has (half the time
+/// of the base instruction set); sums may differ in the last digit from machine to machine.
+struct Force {
+  float pull_x = 0, pull_y = 0, push_x = 0, push_y = 0, weight = 0;
+};
+
+EBCLR_CLONES Force force_on(int64_t i, const float* p, const float* x, const float* y, int64_t n) {
+  const float xi = x[i], yi = y[i];
+  float ax = 0, ay = 0, rx = 0, ry = 0, z = 0;
+#pragma omp simd reduction(+ : ax, ay, rx, ry, z)
+  for (int64_t j = 0; j < n; ++j) {
+    const float dx = xi - x[j], dy = yi - y[j];
+    const float w = 1.0f / (1.0f + dx * dx + dy * dy);
+    const float a = p[j] * w, r = w * w;
+    ax += a * dx, ay += a * dy, rx += r * dx, ry += r * dy, z += w;
+  }
+  return {ax, ay, rx, ry, z};
+}
+
 /// Forces on every point at once; returns the normaliser Z. Row sums only, so threads cannot change them.
 /// attraction_i = sum_j p_ij w_ij (y_i - y_j), repulsion_i = sum_j w_ij^2 (y_i - y_j), w = 1 / (1 + |y_i -
 /// y_j|^2).
@@ -27,20 +47,12 @@ double forces(const float* p, const std::vector<float>& x, const std::vector<flo
               std::vector<float>& attraction, std::vector<float>& repulsion) {
   const auto n = static_cast<int64_t>(x.size());
   std::vector<double> sums(n);
-  at::parallel_for(0, n, 16, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, n, 64, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const float* row = p + i * n;
-      const float xi = x[i], yi = y[i];
-      float ax = 0, ay = 0, rx = 0, ry = 0, z = 0;
-#pragma omp simd reduction(+ : ax, ay, rx, ry, z)
-      for (int64_t j = 0; j < n; ++j) {
-        const float dx = xi - x[j], dy = yi - y[j];
-        const float w = 1.0f / (1.0f + dx * dx + dy * dy);
-        const float a = row[j] * w, r = w * w;
-        ax += a * dx, ay += a * dy, rx += r * dx, ry += r * dy, z += w;
-      }
-      attraction[2 * i] = ax, attraction[2 * i + 1] = ay, repulsion[2 * i] = rx, repulsion[2 * i + 1] = ry;
-      sums[i] = static_cast<double>(z) - 1;  // a point is not its own neighbour
+      const Force f = force_on(i, p + i * n, x.data(), y.data(), n);
+      attraction[2 * i] = f.pull_x, attraction[2 * i + 1] = f.pull_y;
+      repulsion[2 * i] = f.push_x, repulsion[2 * i + 1] = f.push_y;
+      sums[i] = static_cast<double>(f.weight) - 1;  // a point is not its own neighbour
     }
   });
   double z = 0;

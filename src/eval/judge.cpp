@@ -1,0 +1,170 @@
+#include "eval/judge.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace ebclr::eval {
+namespace {
+
+void check_split(const data::ImageSet& set, const std::string& split) {
+  if (set.size() == 0) {
+    core::usage_error("eval", fmt::format("'{}' has no {} images; evaluation needs both splits (folders: "
+                                          "--test-fraction)",
+                                          set.name, split));
+  }
+  if (!set.labelled()) {
+    const int64_t bare = set.labels.defined() ? set.labels.lt(0).sum().item<int64_t>() : set.size();
+    core::usage_error("eval",
+                      fmt::format("{} of {} {} images of '{}' have no label; evaluation needs labels (class "
+                                  "subfolders or a labels CSV)",
+                                  bare, set.size(), split, set.name));
+  }
+}
+
+/// NaN has no JSON form.
+nlohmann::json number(double v) {
+  return std::isfinite(v) ? nlohmann::json(v) : nlohmann::json(nullptr);
+}
+
+}  // namespace
+
+Bench make_bench(data::TrainTest sets, int64_t channels, const std::vector<int64_t>& trained_shape,
+                 bool grayscale) {
+  Bench bench;
+  bench.raw = std::move(sets);
+  check_split(bench.raw.train, "train");
+  check_split(bench.raw.test, "test");
+  auto train = adapt(bench.raw.train, channels, trained_shape, grayscale);
+  auto test = adapt(bench.raw.test, channels, trained_shape, grayscale);
+  bench.adapted = {std::move(train.set), std::move(test.set)};
+  bench.notes = std::move(train.notes);
+  for (const auto* set : {&bench.raw.train, &bench.raw.test}) {
+    bench.notes.insert(bench.notes.end(), set->notes.begin(), set->notes.end());
+  }
+  bench.class_names = bench.raw.train.class_names;
+  bench.classes = std::max({bench.raw.train.classes(), bench.raw.train.labels.max().item<int64_t>() + 1,
+                            bench.raw.test.labels.max().item<int64_t>() + 1});
+  for (auto k = static_cast<int64_t>(bench.class_names.size()); k < bench.classes; ++k) {
+    bench.class_names.push_back(std::to_string(k));
+  }
+  return bench;
+}
+
+Subject encoder_subject(const std::string& name, run::Model& model, const Bench& bench,
+                        const Progress& progress) {
+  const auto total = static_cast<double>(bench.adapted.train.size() + bench.adapted.test.size());
+  const double train_share = static_cast<double>(bench.adapted.train.size()) / total;
+  auto part = [&](double offset, double share) -> std::function<void(double)> {
+    if (!progress) return {};
+    return [&progress, name, offset, share](double done) {
+      progress("features of " + name, offset + share * done);
+    };
+  };
+  Subject s{name, model.position.epoch, {}, {}};
+  s.train = {features(*model.encoder, bench.adapted.train, {.progress = part(0, train_share)}),
+             bench.raw.train.labels};
+  s.test = {features(*model.encoder, bench.adapted.test, {.progress = part(train_share, 1 - train_share)}),
+            bench.raw.test.labels};
+  return s;
+}
+
+Subject pixel_subject(const Bench& bench) {
+  return {"raw pixels",
+          -1,
+          {pixel_features(bench.raw.train), bench.raw.train.labels},
+          {pixel_features(bench.raw.test), bench.raw.test.labels}};
+}
+
+std::vector<Row> judge(const Subject& subject, int64_t classes, const JudgeOptions& options,
+                       const Progress& progress) {
+  std::vector<Row> rows;
+  Row common;
+  common.subject = subject.name;
+  common.epoch = subject.epoch;
+  common.dimensions = subject.train.features.size(1);
+  common.train_images = subject.train.features.size(0);
+  if (options.knn) {
+    if (progress) progress("neighbours of " + subject.name, 0);
+    Row row = common;
+    row.judge = "knn";
+    row.protocol = options.neighbours.protocol;
+    row.k = options.neighbours.k;
+    row.label = options.neighbours.cosine
+                    ? fmt::format("K {}, cosine, T {}", row.k, options.neighbours.temperature)
+                    : fmt::format("K {}, 1/L2 distance", row.k);
+    row.score = knn_score(subject.train, subject.test, classes, options.neighbours);
+    rows.push_back(std::move(row));
+  }
+  if (options.linear) {
+    ProbeOptions probe = options.probe;
+    if (progress) {
+      probe.progress = [&](double done) { progress("linear probe on " + subject.name, done); };
+    }
+    ProbeResult result = linear_probe(subject.train, subject.test, classes, probe);
+    Row row = common;
+    row.judge = "linear";
+    row.protocol = name(result.protocol);
+    row.label = label(result.protocol);
+    row.rates = result.rates;
+    row.grid_accuracy = result.grid_accuracy;
+    row.rate = result.rates[result.best];
+    row.score = std::move(result.test);
+    if (!options.labels_per_class.empty()) {
+      if (progress) {
+        probe.progress = [&](double done) { progress("few labels, " + subject.name, done); };
+      }
+      row.few_labels = label_efficiency(subject.train, subject.test, classes, options.labels_per_class,
+                                        options.draws, probe);
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+nlohmann::json to_json(const Row& row, const std::vector<std::string>& class_names) {
+  nlohmann::json j{{"subject", row.subject},
+                   {"judge", row.judge},
+                   {"protocol", row.protocol},
+                   {"protocol_means", row.label},
+                   {"dimensions", row.dimensions},
+                   {"train_images", row.train_images},
+                   {"test_images", row.score.total},
+                   {"correct", row.score.correct},
+                   {"accuracy", number(row.score.accuracy)},
+                   {"interval95", {row.score.interval.low, row.score.interval.high}}};
+  if (row.epoch >= 0) j["epoch"] = row.epoch;
+  if (row.judge == "knn") j["k"] = row.k;
+  if (row.judge == "linear") {
+    j["learning_rate"] = row.rate;
+    j["learning_rate_chosen_on"] = row.protocol == "honest" ? "held-out part of train" : "test";
+    j["grid"] = nlohmann::json::array();
+    for (size_t i = 0; i < row.rates.size(); ++i) {
+      j["grid"].push_back({{"learning_rate", row.rates[i]}, {"accuracy", number(row.grid_accuracy[i])}});
+    }
+  }
+  j["per_class"] = nlohmann::json::array();
+  for (size_t c = 0; c < row.score.per_class.size(); ++c) {
+    j["per_class"].push_back({{"class", c < class_names.size() ? class_names[c] : std::to_string(c)},
+                              {"accuracy", number(row.score.per_class[c])}});
+  }
+  const auto counts = row.score.confusion.contiguous();
+  for (int64_t i = 0; i < counts.size(0); ++i) {
+    const auto* line = counts.data_ptr<int64_t>() + i * counts.size(1);
+    j["confusion"].push_back(std::vector<int64_t>(line, line + counts.size(1)));
+  }
+  for (const auto& few : row.few_labels) {
+    j["few_labels"].push_back({{"labels_per_class", few.labels_per_class},
+                               {"accuracy_mean", few.accuracy.mean},
+                               {"accuracy_deviation", few.accuracy.deviation},
+                               {"draws", few.accuracies}});
+  }
+  return j;
+}
+
+}  // namespace ebclr::eval
