@@ -44,7 +44,7 @@ TEST(Efficiency, AgainstItselfAndWithMissingClocks) {
   const Efficiency e = relative_efficiency(kReference, {{100, 0, 0, 0.75}});
   EXPECT_TRUE(e.epochs);
   EXPECT_FALSE(e.seconds);
-  EXPECT_THAT(error_of([] { relative_efficiency({}, kReference); }), testing::HasSubstr("without points"));
+  EXPECT_THAT(error_of([] { relative_efficiency({}, kReference); }), ::testing::HasSubstr("without points"));
 }
 
 }  // namespace

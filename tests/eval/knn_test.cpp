@@ -12,7 +12,7 @@
 namespace ebclr::eval {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 torch::Tensor golden(const std::string& name) {
   return core::read_npy(std::string(EBCLR_GOLDEN_DIR) + "/knn." + name + ".npy");

@@ -10,7 +10,7 @@
 namespace ebclr::eval {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 ProbeOptions quick(int64_t epochs = 30) {
   return {.epochs = epochs, .batch_size = 32};

@@ -10,7 +10,7 @@
 namespace ebclr::eval {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(Wilson, KnownValues) {
   // R: prop.test(x, n, correct = FALSE)$conf.int

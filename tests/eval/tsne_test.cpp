@@ -62,12 +62,12 @@ TEST(Tsne, SameMapWhateverTheThreads) {
 }
 
 TEST(Tsne, RefusesWhatCannotWork) {
-  EXPECT_THAT(error_of([] { tsne(torch::zeros({2, 3})); }), testing::HasSubstr("a map of 2 points"));
+  EXPECT_THAT(error_of([] { tsne(torch::zeros({2, 3})); }), ::testing::HasSubstr("a map of 2 points"));
   EXPECT_THAT(error_of([] {
                 tsne(torch::zeros({100, 3}), {.max_points = 50});
               }),
-              testing::HasSubstr("use 50 or fewer"));
-  EXPECT_THAT(error_of([] { tsne(torch::full({9, 3}, std::nan(""))); }), testing::HasSubstr("NaN"));
+              ::testing::HasSubstr("use 50 or fewer"));
+  EXPECT_THAT(error_of([] { tsne(torch::full({9, 3}, std::nan(""))); }), ::testing::HasSubstr("NaN"));
   EXPECT_TRUE(
       tsne(torch::zeros({9, 3}), {.iterations = 5}).isfinite().all().item<bool>());  // all the same point
 }
