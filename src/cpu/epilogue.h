@@ -34,16 +34,16 @@ class Finish {
   /// The bias of the channels from c on.
   Reg channel(int c) const { return (kFlags & kBias) ? V::load(e_.bias + c) : V::zero(); }
 
-  /// Stores one vector at float offset `at` of the tensor.
+  /// Stores vector number `at` of the tensor.
   [[gnu::always_inline]] void store(Reg value, Reg bias, long at) const {
     if constexpr ((kFlags & kBias) != 0) value = V::add(value, bias);
-    if constexpr ((kFlags & kResidual) != 0) value = V::add(value, V::load(e_.residual + at));
-    if constexpr ((kFlags & kSignsOut) != 0) signs_out_[at / V::kLanes] = V::positive(value);
+    if constexpr ((kFlags & kResidual) != 0) value = V::add(value, V::load(e_.residual + at * V::kLanes));
+    if constexpr ((kFlags & kSignsOut) != 0) signs_out_[at] = V::positive(value);
     if constexpr ((kFlags & kActivate) != 0) value = V::max(V::mul(value, slope_), value);
     if constexpr ((kFlags & kSignsIn) != 0) {
-      value = V::mul(value, V::select(signs_in_[at / V::kLanes], one_, slope_));
+      value = V::mul(value, V::select(signs_in_[at], one_, slope_));
     }
-    V::store(y_ + at, value);
+    V::store(y_ + at * V::kLanes, value);
   }
 
  private:

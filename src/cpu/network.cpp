@@ -96,17 +96,17 @@ int Network::chunk(int stage, const Pass& pass) const {
   return std::max({1, fit, (64 + tiles - 1) / tiles});
 }
 
-/// Block and group sizes from the size of L2: V, M and, where it is small, U stay there together.
+/// How to cut a convolution. Where the weights about fit L2, small blocks keep V and M there beside them;
+/// where they stream from L3, a block should use them for as many tiles as a chunk has, and several panels of
+/// M at a time read V less often. Measured on 2 MB of L2, AVX-512, share of the multiply-adds' peak: 64
+/// channels 68 % with blocks of 28 against 64 % with 56; 256 channels 77 % with 64 and groups of 8 against 67
+/// % with 28 and 4.
 Schedule Network::schedule(int in, int out, int stride) const {
-  const std::size_t l2 = l2_bytes(), points = stride == 1 ? 36 : 97;
-  const std::size_t tile = points * in * sizeof(float);
+  const bool streams = weight_floats(in, out) * sizeof(float) > l2_bytes() * 3 / 2;
+  const int panels = out / kernels_.lanes;
   Schedule s;
-  // Fewer than 42 tiles (28 row blocks with stride 2 have 16 points each) reuse the weights too little.
-  const int least = stride == 1 ? 42 : 16, most = stride == 1 ? 56 : 32;
-  s.block = std::clamp(static_cast<int>(l2 * 45 / 100 / tile), least, most);
-  const std::size_t panel = points * s.block * kernels_.lanes * sizeof(float);
-  s.group =
-      std::clamp(static_cast<int>(l2 * 30 / 100 / panel) / 2 * 2, 2, std::min(8, out / kernels_.lanes + 1));
+  s.block = (streams ? 64 : 28) / stride;
+  s.group = std::min(streams ? 8 : 4, panels + panels % 2);
   return s;
 }
 

@@ -78,7 +78,7 @@ template <class V, int kRows, int kVecs, int kFlags>
   for (int v = 0; v < kVecs; ++v) {
     const Reg bias = finish.channel(channel + v * L);
 #pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) finish.store(sum[i][v], bias, at + v * y_plane + i * L);
+    for (int i = 0; i < kRows; ++i) finish.store(sum[i][v], bias, at + v * y_plane + i);
   }
 }
 
@@ -88,7 +88,7 @@ void stem(const StemJob& job, const Team& team) {
   constexpr int L = V::kLanes;
   constexpr int kWide = V::kRows == 14 ? 8 : 4;  // pixels per tile; image widths are seldom multiples of 14
   const long stride = job.width + 2 + L, plane = (job.height + 2) * stride;
-  const long y_plane = long{job.height} * job.width * L;
+  const long y_plane = long{job.height} * job.width;  // in vectors
   const int panels = job.out / L;
   with_flags<V>(job.epilogue, [&]<int kFlags>() {
     const Finish<V, kFlags> finish(job.epilogue, job.y);
@@ -99,7 +99,7 @@ void stem(const StemJob& job, const Team& team) {
         const float* w = job.w + long{p} * 9 * job.in * L;
         for (int y = 0; y < job.height; ++y) {
           for (int x = 0; x < job.width;) {
-            const long at = (n * panels + p) * y_plane + (long{y} * job.width + x) * L;
+            const long at = (n * panels + p) * y_plane + long{y} * job.width + x;
             const float* frame = job.scratch + y * stride + x;
             const bool wide = x + kWide <= job.width, two = p + 1 < panels;
             if (wide && two) {

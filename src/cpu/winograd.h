@@ -176,7 +176,6 @@ void transform_out(const Images& image, const TileGrid& grid, const float* m, in
                    long t0, long t1, long base, long capacity, const Epilogue& epilogue, float* y) {
   constexpr int L = V::kLanes;
   constexpr int kOut = Map::kOut;
-  const long row_stride = long{image.width} * L, plane = image.height * row_stride;
   const Finish<V, kFlags> finish(epilogue, y);
   for (int p = 0; p < m_panels; ++p) {
     const PointOffsets<P> offset(m_panels, p, capacity * L);
@@ -184,17 +183,17 @@ void transform_out(const Images& image, const TileGrid& grid, const float* m, in
     TileCursor tile(grid, t0);
     for (long t = t0; t < t1; ++t, tile.next()) {
       const int y0 = tile.row * kOut, x0 = tile.col * kOut;
-      const long at = (tile.image * image.panels + first + p) * plane + y0 * row_stride + long{x0} * L;
+      const long at = ((tile.image * image.panels + first + p) * image.height + y0) * image.width + x0;
       const float* from = m + (t - base) * L;
       const auto load = [&](int r, int c) { return V::load(from + offset(r, c)); };
       if (y0 + kOut <= image.height && x0 + kOut <= image.width) {
         separable<V, Map>(load, [&](int r, int c, typename V::Reg value) {
-          finish.store(value, channel, at + r * row_stride + c * L);
+          finish.store(value, channel, at + long{r} * image.width + c);
         });
       } else {
         const int rows = image.height - y0, cols = image.width - x0;
         separable<V, Map>(load, [&](int r, int c, typename V::Reg value) {
-          if (r < rows && c < cols) finish.store(value, channel, at + r * row_stride + c * L);
+          if (r < rows && c < cols) finish.store(value, channel, at + long{r} * image.width + c);
         });
       }
     }
@@ -261,9 +260,10 @@ void run_tiles(long tiles, int k_panels, int out_panels, const float* u, const S
     if (matrix == 0) extra(block, n, p, panels);
   };
   if (!schedule.shared) {
-    const long last = team.end(tiles);
-    for (long t = team.begin(tiles); t < last; t += schedule.block) {
-      const long end = t + schedule.block < last ? t + schedule.block : last;
+    const long first = team.begin(tiles), count = team.end(tiles) - first;
+    const long blocks = (count + schedule.block - 1) / schedule.block;
+    for (long b = 0; b < blocks; ++b) {
+      const long t = first + count * b / blocks, end = first + count * (b + 1) / blocks;  // equal blocks
       const long capacity = (end - t) | 1;  // odd: rows a power of two apart would share cache sets
       in(t, end, t, capacity);
       for (int n = 0; n < out_panels; n += schedule.group) {
