@@ -14,16 +14,16 @@ void Barrier::wait() {
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
     arrived_.store(0, std::memory_order_relaxed);
     round_.store(round + 1, std::memory_order_release);
+    round_.notify_all();
     return;
   }
-  // Waits are short (threads have equal shares), so spin; yield when the machine is shared with others.
-  for (int spins = 0; round_.load(std::memory_order_acquire) == round; ++spins) {
-    if (spins < 2000) {
-      __builtin_ia32_pause();
-    } else {
-      std::this_thread::yield();
-    }
+  // Shares are equal, so waits are short: spin some 50 microseconds. After that the other thread has probably
+  // lost its core to another program; sleeping gives it ours, where yielding would queue behind everybody.
+  for (int spins = 0; spins < 1000; ++spins) {
+    if (round_.load(std::memory_order_acquire) != round) return;
+    __builtin_ia32_pause();
   }
+  while (round_.load(std::memory_order_acquire) == round) round_.wait(round, std::memory_order_acquire);
 }
 
 #ifdef EBCLR_CPU_STD_THREADS
