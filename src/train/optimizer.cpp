@@ -58,6 +58,10 @@ void Optimizer::step(double lr, double fixed_lr) {
   for (size_t i = 0; i < groups_.size(); ++i)
     torch_->param_groups()[i].options().set_lr(groups_[i].fixed_lr ? fixed_lr : lr);
   torch_->step();
+  // libtorch's SGD writes through .data(), which leaves the version counters alone; whoever caches something
+  // made from the weights (the CPU engine's transformed ones) looks at those counters.
+  for (const auto& g : groups_)
+    for (const auto& p : g.parameters) p.unsafeGetTensorImpl()->bump_version();
 }
 
 void Optimizer::save(core::SafeTensors& out) const {

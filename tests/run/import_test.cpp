@@ -35,18 +35,41 @@ TEST(ImportReleased, RefusesWhatDoesNotFit) {
   testing::TempDir dir;
   using core::ExitCode;
   core::write_atomically(dir / "text.pt", "no zip at all", "test");
-  testing::expect_error(ExitCode::kUsage, [&] { import_released(dir / "text.pt", kConfig, dir / "a"); }, "text.pt", "torch.save");
-  testing::expect_error(ExitCode::kUsage, [&] { import_released(dir / "none.pt", kConfig, dir / "a"); }, "no such file");
+  testing::expect_error(
+      ExitCode::kUsage, [&] { import_released(dir / "text.pt", kConfig, dir / "a"); }, "text.pt",
+      "torch.save");
+  testing::expect_error(
+      ExitCode::kUsage, [&] { import_released(dir / "none.pt", kConfig, dir / "a"); }, "no such file");
   const auto bytes = core::read_text(kCheckpoint, "test");
   core::write_atomically(dir / "cut.pt", std::string_view(bytes).substr(0, bytes.size() / 2), "test");
-  testing::expect_error(ExitCode::kUsage, [&] { import_released(dir / "cut.pt", kConfig, dir / "a"); }, "cut.pt");
+  testing::expect_error(
+      ExitCode::kUsage, [&] { import_released(dir / "cut.pt", kConfig, dir / "a"); }, "cut.pt");
   auto config = core::read_text(kConfig, "test");
   config.replace(config.find("resnet18"), 8, "resnet34");
   core::write_atomically(dir / "other.yaml", config, "test");
-  testing::expect_error(ExitCode::kUsage, [&] { import_released(kCheckpoint, dir / "other.yaml", dir / "a"); }, "is missing", "configuration");
+  testing::expect_error(
+      ExitCode::kUsage, [&] { import_released(kCheckpoint, dir / "other.yaml", dir / "a"); }, "is missing",
+      "configuration");
   EXPECT_FALSE(std::filesystem::exists(dir / "a")) << "a refused import leaves nothing";
   import_released(kCheckpoint, kConfig, dir / "run");
-  testing::expect_error(ExitCode::kUsage, [&] { import_released(kCheckpoint, kConfig, dir / "run"); }, "not empty");
+  testing::expect_error(
+      ExitCode::kUsage, [&] { import_released(kCheckpoint, kConfig, dir / "run"); }, "not empty");
+}
+
+TEST(ImportReleased, SurvivesDamagedFiles) {
+  testing::TempDir dir;
+  const auto good = core::read_text(kCheckpoint, "test");
+  core::Rng rng(11, core::Stream::kEval);
+  const auto pickle = good.find("data.pkl");
+  for (int round = 0; round < 60; ++round) {
+    auto bad = good;
+    for (int i = 0; i < 4; ++i) bad[pickle + rng.below(4000)] = static_cast<char>(rng.next_u32());
+    core::write_atomically(dir / "bad.pt", bad, "test");
+    try {
+      import_released(dir / "bad.pt", kConfig, dir / ("out" + std::to_string(round)));
+    } catch (const core::Error&) {
+    }
+  }
 }
 
 }  // namespace

@@ -51,6 +51,17 @@ TEST(Optimizer, FixedGroupsKeepTheirRate) {
   EXPECT_EQ(b.item<float>(), -1.0f);
 }
 
+TEST(Optimizer, EveryUpdateShowsInTheVersionCounter) {
+  for (auto kind : {run::OptimizerKind::kAdam, run::OptimizerKind::kSgd}) {
+    auto a = torch::ones({3}).requires_grad_(), b = torch::ones({2}).requires_grad_();
+    Optimizer optimizer({.kind = kind}, groups(a, b), 0.1);
+    fake_gradients(a, b, 0);
+    const auto before = a._version();
+    optimizer.step(0.1, 0.1);
+    EXPECT_GT(a._version(), before) << "caches of transformed weights depend on it";
+  }
+}
+
 TEST(Optimizer, ClipsTheGlobalNorm) {
   auto a = torch::zeros({1}).requires_grad_(), b = torch::zeros({1}).requires_grad_();
   Optimizer sgd({.kind = run::OptimizerKind::kSgd, .clip_norm = 1}, groups(a, b), 1);

@@ -244,7 +244,9 @@ TEST(Trainer, GuardGivesUpWithAdvice) {
       images(), watcher);
   testing::expect_error(
       core::ExitCode::kRunFailed, [&] { trainer.run(kGoOn); }, "gave up after 2 roll-backs", "optimizer.lr");
-  EXPECT_EQ(watcher.warnings.size(), 2u);
+  int rolled = 0;
+  for (const auto& w : watcher.warnings) rolled += w.find("rolled back") != std::string::npos;
+  EXPECT_EQ(rolled, 2);
   EXPECT_TRUE(run::Run::open(dir / "run").load("last").encoder != nullptr) << "nothing is lost";
 }
 
