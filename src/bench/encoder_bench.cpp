@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/engine_bench.h"
-#include "core/error.h"
 #include "cpu/cost.h"
 #include "ebm/objective.h"
 #include "ebm/sampler.h"
@@ -151,9 +150,6 @@ struct MethodLearner {
 
 EngineBench bench_step(const BenchOptions& o) {
   const bool ebclr = o.method == "ebclr";
-  if (!ebclr && o.method != "simclr") {
-    core::usage_error("bench", "unknown method '" + o.method + "' for bench step; choose ebclr or simclr");
-  }
   EngineBench bench{.what = "step", .options = o};
   const Tensor view1 = noise_images(o), view2 = noise_images(o);
   MethodLearner lean(o, false), native(o, true);

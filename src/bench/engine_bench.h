@@ -12,7 +12,7 @@ namespace ebclr::bench {
 
 /// What is measured. Images are noise: the time does not depend on them.
 struct BenchOptions {
-  std::string method = "ebclr";  ///< ebclr or simclr (bench step)
+  std::string method = "ebclr";  ///< of bench step
   bool batch_norm = false;
   int64_t batch = 64, width = 64, size = 32, channels = 3;
   int64_t sgld_steps = 10;  ///< T
@@ -45,8 +45,7 @@ struct EngineBench {
   }
 };
 
-/// A whole training step: views forward, sampling, loss, backward, Adam. With method simclr: without
-/// sampling.
+/// A whole training step of a method: views forward, sampling where it has any, loss, backward, Adam.
 EngineBench bench_step(const BenchOptions& options);
 /// The T gradients of the energy that a step's chains take.
 EngineBench bench_sampler(const BenchOptions& options);

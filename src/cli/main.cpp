@@ -7,8 +7,10 @@
 #include <cstdio>
 #include <new>
 
+#include "cli/bench_command.h"
 #include "cli/config_command.h"
 #include "cli/data_command.h"
+#include "cli/eval_command.h"
 #include "cli/import_command.h"
 #include "cli/sample_command.h"
 #include "cli/train_command.h"
@@ -35,7 +37,9 @@ int main(int argc, char** argv) {
   cli::add_config_commands(app);
   cli::add_train_command(app);
   cli::add_sample_commands(app);
+  cli::add_eval_commands(app);
   cli::add_import_command(app);
+  cli::add_bench_commands(app);
   try {
     app.parse(argc, argv);
     return 0;

@@ -118,6 +118,7 @@ struct Trainer::Impl {
   double base_lr = 0;
   int64_t steps_per_epoch = 0, total_steps = 0;
   bool collapse_warned = false;
+  double widest_spread = 0;
   double last_knn = std::numeric_limits<double>::quiet_NaN();
 
   Impl(TrainerOptions o, std::shared_ptr<const data::ImageSet> set, Observer& obs)
@@ -365,9 +366,12 @@ struct Trainer::Impl {
                     {"forward_units", position.forward_units}});
   }
 
+  // An untrained norm-free network starts with little spread, so only a fall after the first epoch counts.
   void watch_collapse(double spread, int64_t dim) {
     const double healthy = 1 / std::sqrt(static_cast<double>(dim));
-    if (spread < config.guard.collapse * healthy && !collapse_warned) {
+    widest_spread = std::max(widest_spread, spread);
+    const bool collapsed = spread < config.guard.collapse * healthy && spread < 0.5 * widest_spread;
+    if (collapsed && !collapse_warned && position.epoch > 0) {
       warn(fmt::format(
           "step {}: projections have collapsed: their spread {:.2g} is far below 1/sqrt({}) = {:.2g}",
           position.step, spread, dim, healthy));

@@ -1,0 +1,283 @@
+#include "cli/bench_command.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "bench/engine_bench.h"
+#include "cli/runtime.h"
+#include "core/files.h"
+#include "data/augment_speed.h"
+#include "eval/knn.h"
+#include "methods/method.h"
+
+namespace ebclr::cli {
+namespace {
+
+using bench::BenchOptions;
+using bench::EngineBench;
+
+struct BenchArgs {
+  std::vector<std::string> methods = {"ebclr"};
+  std::vector<int64_t> batches = {64}, widths = {64};
+  std::vector<std::string> images = {"32x3"};
+  std::string norm = "none";
+  int64_t sgld_steps = 10;
+  int repeats = 3, warmup = 1;
+  bool json = false;
+  int64_t train = 50000, queries = 10000, dimensions = 512;
+  double seconds = 2;
+  std::string torchvision_script;
+  RuntimeOptions runtime;
+};
+
+// "32x3" is 32 pixels a side with 3 channels.
+std::pair<int64_t, int64_t> parse_image(const std::string& text) {
+  int64_t size = 0, channels = 0;
+  char rest = 0;
+  if (std::sscanf(text.c_str(), "%ldx%ld%c", &size, &channels, &rest) != 2 || size < 16 ||
+      (channels != 1 && channels != 3))
+    throw CLI::ValidationError("--image",
+                               fmt::format("'{}': expected SIZExCHANNELS, e.g. 32x3 or 28x1", text));
+  return {size, channels};
+}
+
+// Every combination that was asked for.
+std::vector<BenchOptions> combinations(const BenchArgs& a, bool with_methods) {
+  std::vector<BenchOptions> out;
+  auto methods = with_methods ? a.methods : std::vector<std::string>{"ebclr"};
+  if (methods == std::vector<std::string>{"all"}) methods = methods::method_names();
+  for (const auto& method : methods)
+    for (const auto& image : a.images)
+      for (int64_t width : a.widths)
+        for (int64_t batch : a.batches) {
+          const auto [size, channels] = parse_image(image);
+          // The rivals run with BatchNorm unless told otherwise, as they are used.
+          const bool norm = a.norm == "batch" || (a.norm == "auto" && method != "ebclr");
+          out.push_back({.method = method,
+                         .batch_norm = norm,
+                         .batch = batch,
+                         .width = width,
+                         .size = size,
+                         .channels = channels,
+                         .sgld_steps = a.sgld_steps,
+                         .warmup = a.warmup,
+                         .repeats = a.repeats});
+        }
+  return out;
+}
+
+void print(const std::vector<EngineBench>& results, bool json) {
+  if (json) {
+    fmt::print("{}\n", bench::to_json(results).dump(2));
+    return;
+  }
+  fmt::print("{:<8} {:<8} {:>5} {:>5} {:>6} {:>5}  {:>22} {:>15} {:>9} {:>7} {:>8} {:>9}\n", "bench",
+             "method", "norm", "batch", "width", "image", "ms/image released", "lean", "native", "x rel.",
+             "x lean", "img/s");
+  for (const auto& b : results) {
+    const auto& o = b.options;
+    fmt::print(
+        "{:<8} {:<8} {:>5} {:>5} {:>6} {:>5}  {:>22.2f} {:>15.2f} {:>9.2f} {:>7.2f} {:>8.2f} {:>9.1f}\n",
+        b.what, o.method, o.batch_norm ? "batch" : "none", o.batch, o.width,
+        fmt::format("{}x{}", o.size, o.channels), b.ms_per_image(b.released), b.ms_per_image(b.lean),
+        b.ms_per_image(b.native), b.ratio_released(), b.ratio_lean(), 1e3 / b.ms_per_image(b.native));
+    fmt::print(
+        "{:<8} medians: released {:.2f}, lean {:.2f}, native {:.2f}; {:.0f} % of {:.0f} GFLOPS as if direct, "
+        "{:.0f} % of Winograd's floor; error {:.1e}\n",
+        "", b.released.median * 1e3 / static_cast<double>(o.batch),
+        b.lean.median * 1e3 / static_cast<double>(o.batch),
+        b.native.median * 1e3 / static_cast<double>(o.batch), 100 * b.peak_share(), b.peak_flops / 1e9,
+        100 * b.floor_share(), b.error);
+  }
+}
+
+void print_conv(const std::vector<bench::ConvBench>& results, bool json) {
+  if (json) {
+    fmt::print("{}\n", bench::to_json(results).dump(2));
+    return;
+  }
+  fmt::print("{:<16} {:<8} {:>12} {:>12} {:>7} {:>10} {:>9}\n", "layer", "pass", "torch ms/img", "native",
+             "ratio", "of floor", "error");
+  for (const auto& r : results) {
+    const double n = static_cast<double>(r.batch);
+    fmt::print("{:<16} {:<8} {:>12.3f} {:>12.3f} {:>7.2f} {:>8.0f} % {:>9.1e}\n", r.layer, r.pass,
+               r.torch.min * 1e3 / n, r.native.min * 1e3 / n, r.torch.min / r.native.min,
+               100 * r.floor_flops * n / (r.native.min * r.peak_flops), r.error);
+  }
+}
+
+void run_augment(const BenchArgs& a, int threads) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  const auto torchvision =
+      a.torchvision_script.empty() ? std::nullopt : data::bench_torchvision(a.torchvision_script, a.seconds);
+  for (const auto& [name, channels, size] :
+       {std::tuple{"colour 32x32", int64_t{3}, int64_t{32}}, {"grey 28x28", int64_t{1}, int64_t{28}}}) {
+    const auto s = data::bench_augment(channels, size, {}, threads, a.seconds);
+    nlohmann::ordered_json row = {{"bench", "augment"},
+                                  {"images", name},
+                                  {"views_per_second_per_core", s.per_core},
+                                  {"views_per_second_pool", s.pool},
+                                  {"threads", s.threads}};
+    if (torchvision)
+      row["torchvision_per_core"] = channels == 3 ? torchvision->colour32 : torchvision->gray28;
+    list.push_back(row);
+    if (!a.json) {
+      fmt::print("views of {}: {:.0f} per second and core, {:.0f} per second with the pool of {} threads",
+                 name, s.per_core, s.pool, s.threads);
+      if (torchvision)
+        fmt::print("; torchvision {} {:.0f} ({:.1f}x)", torchvision->version,
+                   channels == 3 ? torchvision->colour32 : torchvision->gray28,
+                   s.per_core / (channels == 3 ? torchvision->colour32 : torchvision->gray28));
+      fmt::print("\n");
+    }
+  }
+  if (a.json) fmt::print("{}\n", list.dump(2));
+}
+
+void run_knn(const BenchArgs& a) {
+  torch::manual_seed(0);
+  const auto train = torch::randn({a.train, a.dimensions}), queries = torch::randn({a.queries, a.dimensions});
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const std::string protocol : {"paper", "dino"}) {
+    const auto options = eval::knn_protocol(protocol);
+    const auto r = eval::bench_knn(train, queries, options, a.repeats);
+    const char* name = protocol == "paper" ? "L2, K 20" : "cosine, K 20";
+    list.push_back({{"bench", "knn"},
+                    {"search", name},
+                    {"train", a.train},
+                    {"queries", a.queries},
+                    {"dimensions", a.dimensions},
+                    {"ours_seconds", r.ours_seconds},
+                    {"faiss_seconds", r.faiss_seconds},
+                    {"ratio", r.faiss_seconds / r.ours_seconds},
+                    {"same_neighbours", r.same_neighbours},
+                    {"block_bytes", r.block_bytes}});
+    if (!a.json)
+      fmt::print(
+          "{}: {} queries in {} x {}: ours {:.2f} s, FAISS flat {:.2f} s ({:.2f}x); same neighbours {:.4f} "
+          "%; {} beyond the features\n",
+          name, a.queries, a.train, a.dimensions, r.ours_seconds, r.faiss_seconds,
+          r.faiss_seconds / r.ours_seconds, 100 * r.same_neighbours, core::human_bytes(r.block_bytes));
+  }
+  if (a.json) fmt::print("{}\n", list.dump(2));
+}
+
+std::vector<EngineBench> measure(const BenchArgs& a, EngineBench (*bench)(const BenchOptions&),
+                                 bool with_methods) {
+  std::vector<EngineBench> results;
+  for (const auto& o : combinations(a, with_methods)) results.push_back(bench(o));
+  return results;
+}
+
+}  // namespace
+
+void add_bench_commands(CLI::App& app) {
+  auto* group = app.add_subcommand(
+      "bench", "Measure against libtorch, FAISS and torchvision, side by side in one process");
+  group->require_subcommand(1);
+  const auto add = [&](const char* name, const char* description, auto&& configure, auto run) {
+    auto a = std::make_shared<BenchArgs>();
+    auto* command = group->add_subcommand(name, description);
+    configure(*command, *a);
+    command->add_option("--repeats", a->repeats, "Timed runs of each")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    command->add_flag("--json", a->json, "As JSON");
+    command->add_option("--threads", a->runtime.threads,
+                        "Threads (default: the cores that this process may use)");
+    command->callback([a, run] {
+      const auto runtime = apply(a->runtime);
+      run(*a, runtime.threads);
+    });
+  };
+  const auto encoder = [](CLI::App& c, BenchArgs& a) {
+    c.add_option("--batch", a.batches, "Batch sizes")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 4096))
+        ->capture_default_str();
+    c.add_option("--width", a.widths, "Encoder widths")
+        ->delimiter(',')
+        ->check(CLI::Range(8, 1024))
+        ->capture_default_str();
+    c.add_option("--image", a.images, "SIZExCHANNELS, e.g. 32x3,28x1")->delimiter(',')->capture_default_str();
+    c.add_option("--warmup", a.warmup, "Runs before the clock starts")
+        ->check(CLI::Range(0, 100))
+        ->capture_default_str();
+  };
+  const auto with_norm = [encoder](CLI::App& c, BenchArgs& a) {
+    encoder(c, a);
+    c.add_option("--norm", a.norm, "Encoder normalisation; auto: batch for all but ebclr")
+        ->check(CLI::IsMember({"none", "batch", "auto"}))
+        ->capture_default_str();
+  };
+  add(
+      "step", "A whole training step: as the released code does it, lean libtorch, native",
+      [with_norm](CLI::App& c, BenchArgs& a) {
+        with_norm(c, a);
+        std::vector<std::string> names = methods::method_names();
+        names.push_back("all");
+        c.add_option("--method", a.methods, "Methods, or all")
+            ->delimiter(',')
+            ->check(CLI::IsMember(names))
+            ->capture_default_str();
+        c.add_option("--steps", a.sgld_steps, "SGLD steps T")
+            ->check(CLI::Range(1, 1000))
+            ->capture_default_str();
+      },
+      [](const BenchArgs& a, int) { print(measure(a, bench::bench_step, true), a.json); });
+  add(
+      "sampler", "The SGLD steps alone",
+      [encoder](CLI::App& c, BenchArgs& a) {
+        encoder(c, a);
+        c.add_option("--steps", a.sgld_steps, "SGLD steps T")
+            ->check(CLI::Range(1, 1000))
+            ->capture_default_str();
+      },
+      [](const BenchArgs& a, int) { print(measure(a, bench::bench_sampler, false), a.json); });
+  add("embed", "Features without gradients", with_norm,
+      [](const BenchArgs& a, int) { print(measure(a, bench::bench_embed, false), a.json); });
+  add("conv", "Every kind of layer, forward and backward", encoder, [](const BenchArgs& a, int) {
+    for (const auto& o : combinations(a, false)) print_conv(bench::bench_conv(o), a.json);
+  });
+  add(
+      "augment", "Views per second",
+      [](CLI::App& c, BenchArgs& a) {
+        c.add_option("--seconds", a.seconds, "Time of each measurement")
+            ->check(CLI::Range(0.1, 600.0))
+            ->capture_default_str();
+        c.add_option("--torchvision", a.torchvision_script,
+                     "tools/bench_torchvision.py, to measure torchvision in the same run");
+      },
+      [](const BenchArgs& a, int threads) { run_augment(a, threads); });
+  add(
+      "knn", "Exact nearest neighbours against FAISS's flat index",
+      [](CLI::App& c, BenchArgs& a) {
+        c.add_option("--train", a.train, "Vectors to search")
+            ->check(CLI::Range(int64_t{100}, int64_t{10000000}))
+            ->capture_default_str();
+        c.add_option("--queries", a.queries, "Queries")
+            ->check(CLI::Range(int64_t{1}, int64_t{10000000}))
+            ->capture_default_str();
+        c.add_option("--dim", a.dimensions, "Dimensions")
+            ->check(CLI::Range(int64_t{1}, int64_t{100000}))
+            ->capture_default_str();
+      },
+      [](const BenchArgs& a, int) { run_knn(a); });
+  add(
+      "all", "A quick look at all of them", [](CLI::App&, BenchArgs&) {},
+      [](BenchArgs a, int threads) {
+        a.json = false;
+        run_augment(a, threads);
+        run_knn(a);
+        a.widths = {16, 64};
+        a.batches = {16};
+        print(measure(a, bench::bench_embed, false), false);
+        print(measure(a, bench::bench_step, true), false);
+      });
+}
+
+}  // namespace ebclr::cli

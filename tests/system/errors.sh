@@ -1,0 +1,43 @@
+# Mistakes get one clear line and the right exit code.
+source "$(dirname "$0")/lib.sh" "$1"
+
+expect_error 2 "did you mean 'method.lambda'" "$EBCLR" train --data shapes --set method.lamda=1
+expect_error 2 "expected key=value" "$EBCLR" train --data shapes --set oops
+expect_error 2 "a whole number" "$EBCLR" train --data shapes --set encoder.width=wide
+expect_error 2 "no such file or shipped configuration" "$EBCLR" train --config nothing.yaml
+expect_error 2 "no images" "$EBCLR" train
+expect_error 2 "ebclr data get cifar10" "$EBCLR" train --data cifar10
+expect_error 2 "no such run folder" "$EBCLR" train --resume nowhere
+expect_error 2 "no such run folder" "$EBCLR" sample nowhere
+expect_error 2 "no CUDA device" "$EBCLR" train "${SMALL[@]}" --out a --device cuda
+expect_error 2 "choose auto, cpu" "$EBCLR" train "${SMALL[@]}" --out a --device tpu
+expect_error 2 "ebclr --help" "$EBCLR" trane
+expect_error 2 "train.batch_size" "$EBCLR" train "${SMALL[@]}" --out a --set train.batch_size=64
+[ ! -e a/checkpoints ] || fail "a refused run left checkpoints"
+echo "bs: [1, 2" >bad.yaml
+expect_error 2 "not valid YAML" "$EBCLR" train --config bad.yaml
+mkdir empty
+expect_error 2 "empty" "$EBCLR" train --data empty --out b
+
+# A learning rate that cannot work: rolled back, then given up with advice; nothing lost.
+expect_error 1 "gave up after 1 roll-backs" "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 2 --out boom \
+  --set optimizer.lr=1e18 --set guard.tries=1
+grep -q '"event":"rollback"' boom/metrics.jsonl || fail "the roll-back is not in metrics.jsonl"
+
+"$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1 --out ok
+expect_error 2 "already holds a run" "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1 --out ok
+expect_error 2 "cannot change method.lambda" "$EBCLR" train --resume ok --set method.lambda=2
+expect_error 2 "no checkpoint of epoch 9" "$EBCLR" sample ok --checkpoint 9
+
+# What works: samples, energies, a longer run, JSON.
+"$EBCLR" sample ok --count 9 --steps 5 --out grid.png --json | grep '"energy_end"' >/dev/null || fail "sample --json"
+[ "$(head -c 4 grid.png | od -An -c | tr -d ' ')" = '211PNG' ] || fail "grid.png is no PNG"
+"$EBCLR" sample ok --count 4 --steps 3 --init buffer --out buffer.png >/dev/null
+"$EBCLR" sample ok --count 4 --steps 3 --init uniform --out uniform.png >/dev/null
+"$EBCLR" energy ok --against shapes --limit 20 --out e.csv | grep AUROC >/dev/null || fail "energy --against"
+[ -s e.csv ] && [ -s e.png ] || fail "energy wrote no files"
+"$EBCLR" train --resume ok --epochs 2 --quiet
+grep -q '"epochs": 2' ok/summary.json || fail "a run can be made longer"
+"$EBCLR" config show --config quick/ebclr_fmnist --set train.seed=5 | grep 'seed:.*5.*# --set' >/dev/null || fail "config show"
+"$EBCLR" config show --json | grep '"method.tau"' >/dev/null || fail "config show --json"
+echo "errors: all as they should be"
