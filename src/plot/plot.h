@@ -27,18 +27,18 @@ void write_png(const std::filesystem::path& path, const Image& image);
 /// One named line of a chart; points that are not finite interrupt it.
 struct Series {
   std::string name;
-  std::vector<double> x, y;
-  std::vector<double> low, high;  ///< optional band around y, both empty or as long as y
+  std::vector<double> x = {}, y = {};
+  std::vector<double> low = {}, high = {};  ///< optional band around y, both empty or as long as y
   bool dashed = false;
   bool markers = false;
 };
 
 /// Looks shared by the charts with axes; width and height in points (a PNG has twice as many pixels).
 struct ChartOptions {
-  std::string title, x_label, y_label;
+  std::string title = {}, x_label = {}, y_label = {};
   int width = 720, height = 440;
-  std::optional<double> y_min, y_max;  ///< fixed ends instead of those of the data
-  bool log_x = false, log_y = false;   ///< points at or below zero are left out
+  std::optional<double> y_min = {}, y_max = {};  ///< fixed ends instead of those of the data
+  bool log_x = false, log_y = false;             ///< points at or below zero are left out
 };
 
 /// Lines with optional bands, a light grid and a legend below.
