@@ -76,7 +76,7 @@ class LayerBench {
     const int most = std::max(in(), out());
     for (int i = 0; i < threads; ++i) {
       v_.emplace_back(cpu::v_floats(kBlock, most, stride()));
-      m_.emplace_back(cpu::m_floats({.block = kBlock, .group = kGroup}, most, k.lanes, stride()));
+      m_.emplace_back(cpu::m_floats({.block = kBlock, .group = kGroup}, k.lanes, stride()));
     }
     v_all_ = cpu::Buffer(cpu::v_floats(kGradBlock, in(), stride()));
     d_all_ = cpu::Buffer(cpu::v_floats(kGradBlock, out(), stride()));

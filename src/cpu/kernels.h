@@ -24,15 +24,16 @@ struct Epilogue {
   float slope = 0;
 };
 
-/// How a convolution is cut up. Private: each thread takes `block` tiles at a time through all steps, with v
-/// and m its own. Shared: the team transforms `block` tiles together and splits the matrix products by
-/// matrix, with v and m common to all; right where weights are larger than what a block keeps in cache.
+/// How a convolution is cut up: `block` tiles at a time are transformed, multiplied for `group` panels of
+/// output channels at a time, and transformed back. Each thread takes tiles of its own, or, if shared, its
+/// part of the transform of all tiles and then its part of the output channels: so each thread reads only its
+/// part of the weights, which is what counts where they are larger than any cache near a core.
 struct Schedule {
   int block = 32;
-  int group = 2;  // private only: panels of output channels whose products m holds at a time
+  int group = 2;
   bool shared = false;
-  float* v = nullptr;  // transformed inputs, v_floats()
-  float* m = nullptr;  // products, m_floats()
+  float* v = nullptr;  // transformed inputs, v_floats(); one for the team if shared
+  float* m = nullptr;  // products, m_floats(); each thread's own
 };
 
 /// 3x3 convolution of stride 1, padding 1; the data gradient is the same with transposed weights.
@@ -204,10 +205,9 @@ constexpr std::size_t weight_floats(int in, int out) {
 constexpr std::size_t v_floats(int block, int channels, int stride) {
   return std::size_t(stride == 1 ? 36 : 81 + 16) * (block | 1) * channels;
 }
-/// Floats of the products of a block: of all output channels if shared, else of a group of panels.
-constexpr std::size_t m_floats(const Schedule& schedule, int channels, int lanes, int stride) {
-  return std::size_t(stride == 1 ? 36 : 81 + 16) * (schedule.block | 1) *
-         (schedule.shared ? channels : schedule.group * lanes);
+/// Floats of the products of a block for a group of panels.
+constexpr std::size_t m_floats(const Schedule& schedule, int lanes, int stride) {
+  return std::size_t(stride == 1 ? 36 : 81 + 16) * (schedule.block | 1) * schedule.group * lanes;
 }
 /// Floats of the stem's packed weights, work space and partial gradients.
 constexpr std::size_t stem_weight_floats(int in, int out, int lanes) {

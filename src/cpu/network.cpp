@@ -96,48 +96,66 @@ int Network::chunk(int stage, const Pass& pass) const {
   return std::max({1, fit, (64 + tiles - 1) / tiles});
 }
 
+/// Stages whose weights no core can keep near it: the team splits their channels, so that each thread streams
+/// only its part of the weights.
+bool Network::together(int stage) const {
+  const int channels = stage_channels(stage);
+  return threads_ > 1 && weight_floats(channels, channels) * sizeof(float) > 8 * l2_bytes();
+}
+
 /// How to cut a convolution. Where the weights about fit L2, small blocks keep V and M there beside them;
 /// where they stream from L3, a block should use them for as many tiles as a chunk has, and several panels of
 /// M at a time read V less often. Measured on 2 MB of L2, AVX-512, share of the multiply-adds' peak: 64
 /// channels 68 % with blocks of 28 against 64 % with 56; 256 channels 77 % with 64 and groups of 8 against 67
 /// % with 28 and 4.
-Schedule Network::schedule(int in, int out, int stride) const {
+Schedule Network::schedule(int in, int out, int stride, int stage) const {
   const bool streams = weight_floats(in, out) * sizeof(float) > l2_bytes() * 3 / 2;
   const int panels = out / kernels_.lanes;
   Schedule s;
   s.block = (streams ? 64 : 28) / stride;
   s.group = std::min(streams ? 8 : 4, panels + panels % 2);
+  s.shared = together(stage);
   return s;
 }
 
-Schedule Network::schedule(int in, int out, int stride, Worker& worker) const {
-  Schedule s = schedule(in, out, stride);
-  s.v = worker.v.data();
+Schedule Network::schedule(int in, int out, int stride, int stage, Worker& worker) {
+  Schedule s = schedule(in, out, stride, stage);
+  s.v = (s.shared ? common_ : worker).v.data();
   s.m = worker.m.data();
   return s;
 }
 
 void Network::prepare(const Pass& pass, bool stage_buffers) {
-  std::size_t activation = 0, v = 0, m = 0;
+  std::size_t own = 0, common = 0, v = 0, m = 0;
   for (int stage = 0; stage < 4; ++stage) {
-    const std::size_t count = std::min(chunk(stage, pass), pass.images);
-    activation = std::max(activation, count * image_floats(stage, pass));
-    if (stage_buffers) stage_[stage].reserve(pass.images * image_floats(stage, pass));
+    const std::size_t floats = image_floats(stage, pass);
+    if (together(stage)) {
+      common = std::max(common, pass.images * floats);
+    } else {
+      own = std::max(own, std::min(chunk(stage, pass), pass.images) * floats);
+    }
+    if (stage_buffers) stage_[stage].reserve(pass.images * floats);
   }
-  for (const ConvLayer& conv : convs_) {
-    if (conv.kernel != 3 || &conv == &convs_[0]) continue;
+  for (std::size_t i = 1; i < convs_.size(); ++i) {
+    const ConvLayer& conv = convs_[i];
+    if (conv.kernel != 3) continue;
     for (const auto& [in, out] : {std::pair{conv.in, conv.out}, std::pair{conv.out, conv.in}}) {
-      const Schedule s = schedule(in, out, conv.stride);
+      const Schedule s = schedule(in, out, conv.stride, stage_of_conv(static_cast<int>(i)));
       v = std::max(v, v_floats(s.block, in, conv.stride));
-      m = std::max(m, m_floats(s, out, kernels_.lanes, conv.stride));
+      m = std::max(m, m_floats(s, kernels_.lanes, conv.stride));
     }
   }
   for (Worker& worker : workers_) {
-    worker.current.reserve(activation);
-    worker.mid.reserve(activation);
+    worker.current.reserve(own);
+    worker.mid.reserve(own);
     worker.v.reserve(v);
     worker.m.reserve(m);
     worker.stem.reserve(stem_floats(shape_.channels, pass.height, pass.width, kernels_.lanes));
+  }
+  if (common > 0) {
+    common_.current.reserve(common);
+    common_.mid.reserve(common);
+    common_.v.reserve(v);
   }
 }
 
@@ -147,6 +165,7 @@ std::size_t Network::peak_bytes() const {
     floats += w.current.size() + w.mid.size() + w.v.size() + w.m.size() + w.stem.size();
   }
   for (const Buffer& buffer : stage_) floats += buffer.size();
+  floats += common_.current.size() + common_.mid.size() + common_.v.size();
   return floats * sizeof(float) + pool_->peak_bytes();
 }
 
@@ -242,202 +261,210 @@ char* Network::signs(Tape& tape, int tensor, const Pass& pass, long image) const
   return const_cast<char*>(signs(std::as_const(tape), tensor, pass, image));
 }
 
-/// Images [first, last) on one thread, stage by stage, a chunk at a time inside a stage.
-void Network::forward_images(const Pass& pass, const float* x, long first, long last, Tape* tape, float* out,
-                             Worker& worker) {
-  const Team solo;
+/// One stage of this thread's images, a chunk at a time; of all images at once if the team goes together.
+void Network::forward_stage(const Pass& pass, int stage, const float* x, Tape* tape, float* out,
+                            const Team& whole) {
+  const bool joint = together(stage);
+  const Team team = joint ? whole : Team{};
+  Worker& worker = workers_[whole.id];
+  Worker& space = joint ? common_ : worker;
   const bool keep = tape != nullptr && tape->training;
   const auto signs_of = [&](int tensor, long n) {
     return tape != nullptr ? signs(*tape, tensor, pass, n) : nullptr;
   };
-  int end_block = 0;
-  for (int stage = 0; stage < 4; ++stage) {
-    const int begin_block = end_block;
-    end_block += shape_.blocks[stage];
-    const Size size = stage_size(stage, pass);
-    const auto floats = static_cast<long>(image_floats(stage, pass));
-    const int step = chunk(stage, pass);
-    for (long n = first; n < last; n += step) {
-      const int count = static_cast<int>(std::min<long>(step, last - n));
-      const auto kept = [&](int tensor, float* otherwise) {
-        return keep ? tape->activations[tensor].data() + n * floats : otherwise;
-      };
-      float* current = kept(2 * begin_block, worker.current.data());
-      if (stage == 0) {
-        const ConvLayer& conv = convs_[0];
-        kernels_.stem({.images = count,
-                       .height = pass.height,
-                       .width = pass.width,
-                       .in = conv.in,
-                       .out = conv.out,
-                       .out_real = conv.out_real,
-                       .x = x + n * conv.in * pass.height * pass.width,
-                       .w = pass.weights.forward[0].data(),
-                       .y = current,
-                       .epilogue = {.bias = pass.weights.bias[0].data(),
+  int begin_block = 0;
+  for (int s = 0; s < stage; ++s) begin_block += shape_.blocks[s];
+  const int end_block = begin_block + shape_.blocks[stage];
+  const Size size = stage_size(stage, pass);
+  const auto floats = static_cast<long>(image_floats(stage, pass));
+  const long first = joint ? 0 : whole.begin(pass.images),
+             last = joint ? pass.images : whole.end(pass.images);
+  const int step = joint ? pass.images : chunk(stage, pass);
+  if (joint) team.sync();  // the stage before was everybody's own
+  for (long n = first; n < last; n += step) {
+    const int count = static_cast<int>(std::min<long>(step, last - n));
+    const auto kept = [&](int tensor, float* otherwise) {
+      return keep ? tape->activations[tensor].data() + n * floats : otherwise;
+    };
+    float* current = kept(2 * begin_block, space.current.data());
+    if (stage == 0) {
+      const ConvLayer& conv = convs_[0];
+      kernels_.stem({.images = count,
+                     .height = pass.height,
+                     .width = pass.width,
+                     .in = conv.in,
+                     .out = conv.out,
+                     .out_real = conv.out_real,
+                     .x = x + n * conv.in * pass.height * pass.width,
+                     .w = pass.weights.forward[0].data(),
+                     .y = current,
+                     .epilogue = {.bias = pass.weights.bias[0].data(),
+                                  .activate = true,
+                                  .signs_out = signs_of(0, n),
+                                  .slope = shape_.slope},
+                     .scratch = worker.stem.data()},
+                    team);
+      if (joint) team.sync();
+    }
+    for (int b = begin_block; b < end_block; ++b) {
+      const BlockLayer& block = blocks_[b];
+      const ConvLayer& conv1 = convs_[block.conv1];
+      const ConvLayer& conv2 = convs_[block.conv2];
+      float* mid = kept(1 + 2 * b, space.mid.data());
+      // The result may overwrite the residual: each element is read just before it is written.
+      float* stage_end = stage_[stage].data() + n * floats;
+      float* result = kept(2 + 2 * b, b + 1 == end_block ? stage_end : space.current.data());
+      const Epilogue first_epilogue{.bias = pass.weights.bias[block.conv1].data(),
                                     .activate = true,
-                                    .signs_out = signs_of(0, n),
-                                    .slope = shape_.slope},
-                       .scratch = worker.stem.data()},
-                      solo);
-      }
-      for (int b = begin_block; b < end_block; ++b) {
-        const BlockLayer& block = blocks_[b];
-        const ConvLayer& conv1 = convs_[block.conv1];
-        const ConvLayer& conv2 = convs_[block.conv2];
-        float* mid = kept(1 + 2 * b, worker.mid.data());
-        // The result may overwrite the residual: each element is read just before it is written.
-        float* stage_end = stage_[stage].data() + n * floats;
-        float* result = kept(2 + 2 * b, b + 1 == end_block ? stage_end : worker.current.data());
-        const Epilogue first_epilogue{.bias = pass.weights.bias[block.conv1].data(),
-                                      .activate = true,
-                                      .signs_out = signs_of(1 + 2 * b, n),
-                                      .slope = shape_.slope};
-        if (block.shortcut < 0) {
-          kernels_.conv({.images = count,
-                         .height = size.height,
-                         .width = size.width,
-                         .in = conv1.in,
-                         .out = conv1.out,
-                         .x = current,
-                         .u = pass.weights.forward[block.conv1].data(),
-                         .y = mid,
-                         .epilogue = first_epilogue,
-                         .schedule = schedule(conv1.in, conv1.out, 1, worker)},
-                        solo);
-        } else {
-          const Size from = stage_size(stage - 1, pass);
-          const auto from_floats = static_cast<long>(image_floats(stage - 1, pass));
-          const float* input = keep ? tape->activations[2 * b].data() : stage_[stage - 1].data();
-          current = worker.current.data();
-          kernels_.down({.images = count,
-                         .height = from.height,
-                         .width = from.width,
-                         .in = conv1.in,
-                         .out = conv1.out,
-                         .x = input + n * from_floats,
-                         .u = pass.weights.forward[block.conv1].data(),
-                         .u_shortcut = pass.weights.forward[block.shortcut].data(),
-                         .y = mid,
-                         .shortcut = current,
-                         .epilogue = first_epilogue,
-                         .shortcut_bias = pass.weights.bias[block.shortcut].data(),
-                         .schedule = schedule(conv1.in, conv1.out, 2, worker)},
-                        solo);
-        }
+                                    .signs_out = signs_of(1 + 2 * b, n),
+                                    .slope = shape_.slope};
+      if (block.shortcut < 0) {
         kernels_.conv({.images = count,
                        .height = size.height,
                        .width = size.width,
-                       .in = conv2.in,
-                       .out = conv2.out,
-                       .x = mid,
-                       .u = pass.weights.forward[block.conv2].data(),
-                       .y = result,
-                       .epilogue = {.bias = pass.weights.bias[block.conv2].data(),
-                                    .residual = current,
-                                    .activate = true,
-                                    .signs_out = signs_of(2 + 2 * b, n),
-                                    .slope = shape_.slope},
-                       .schedule = schedule(conv2.in, conv2.out, 1, worker)},
-                      solo);
-        current = result;
+                       .in = conv1.in,
+                       .out = conv1.out,
+                       .x = current,
+                       .u = pass.weights.forward[block.conv1].data(),
+                       .y = mid,
+                       .epilogue = first_epilogue,
+                       .schedule = schedule(conv1.in, conv1.out, 1, stage, worker)},
+                      team);
+      } else {
+        const Size from = stage_size(stage - 1, pass);
+        const auto from_floats = static_cast<long>(image_floats(stage - 1, pass));
+        const float* input = keep ? tape->activations[2 * b].data() : stage_[stage - 1].data();
+        current = space.current.data();
+        kernels_.down({.images = count,
+                       .height = from.height,
+                       .width = from.width,
+                       .in = conv1.in,
+                       .out = conv1.out,
+                       .x = input + n * from_floats,
+                       .u = pass.weights.forward[block.conv1].data(),
+                       .u_shortcut = pass.weights.forward[block.shortcut].data(),
+                       .y = mid,
+                       .shortcut = current,
+                       .epilogue = first_epilogue,
+                       .shortcut_bias = pass.weights.bias[block.shortcut].data(),
+                       .schedule = schedule(conv1.in, conv1.out, 2, stage, worker)},
+                      team);
       }
-      if (stage == 3) {
-        kernels_.pool(current, count, stage_channels(3), features(), size.pixels(), out + n * features(),
-                      solo);
-      }
+      kernels_.conv({.images = count,
+                     .height = size.height,
+                     .width = size.width,
+                     .in = conv2.in,
+                     .out = conv2.out,
+                     .x = mid,
+                     .u = pass.weights.forward[block.conv2].data(),
+                     .y = result,
+                     .epilogue = {.bias = pass.weights.bias[block.conv2].data(),
+                                  .residual = current,
+                                  .activate = true,
+                                  .signs_out = signs_of(2 + 2 * b, n),
+                                  .slope = shape_.slope},
+                     .schedule = schedule(conv2.in, conv2.out, 1, stage, worker)},
+                    team);
+      current = result;
+    }
+    if (stage == 3) {
+      kernels_.pool(current, count, stage_channels(3), features(), size.pixels(), out + n * features(), team);
     }
   }
 }
 
-/// The way back for images [first, last): gradients to the inputs only.
-void Network::backward_images(const Pass& pass, const Tape& tape, const float* dfeatures, long first,
-                              long last, float* dx, Worker& worker) {
-  const Team solo;
-  int end_block = static_cast<int>(blocks_.size());
-  for (int stage = 3; stage >= 0; --stage) {
-    const int begin_block = end_block - shape_.blocks[stage];
-    const Size size = stage_size(stage, pass);
-    const auto floats = static_cast<long>(image_floats(stage, pass));
-    const int step = chunk(stage, pass);
-    for (long n = first; n < last; n += step) {
-      const int count = static_cast<int>(std::min<long>(step, last - n));
-      // Gradient to the block's result before its activation; updated in place block by block.
-      float* gradient = stage_[stage].data() + n * floats;
-      if (stage == 3) {
-        kernels_.pool_grad(dfeatures + n * features(), count, stage_channels(3), features(), size.pixels(),
-                           signs(tape, 2 * end_block, pass, n), shape_.slope, gradient, solo);
-      }
-      for (int b = end_block - 1; b >= begin_block; --b) {
-        const BlockLayer& block = blocks_[b];
-        const ConvLayer& conv1 = convs_[block.conv1];
-        const ConvLayer& conv2 = convs_[block.conv2];
+/// The way back through one stage: gradients to the inputs only.
+void Network::backward_stage(const Pass& pass, int stage, const Tape& tape, const float* dfeatures, float* dx,
+                             const Team& whole) {
+  const bool joint = together(stage);
+  const Team team = joint ? whole : Team{};
+  Worker& worker = workers_[whole.id];
+  Worker& space = joint ? common_ : worker;
+  int begin_block = 0;
+  for (int s = 0; s < stage; ++s) begin_block += shape_.blocks[s];
+  const int end_block = begin_block + shape_.blocks[stage];
+  const Size size = stage_size(stage, pass);
+  const auto floats = static_cast<long>(image_floats(stage, pass));
+  const long first = joint ? 0 : whole.begin(pass.images),
+             last = joint ? pass.images : whole.end(pass.images);
+  const int step = joint ? pass.images : chunk(stage, pass);
+  for (long n = first; n < last; n += step) {
+    const int count = static_cast<int>(std::min<long>(step, last - n));
+    // Gradient to the block's result before its activation; updated in place block by block.
+    float* gradient = stage_[stage].data() + n * floats;
+    if (stage == 3) {
+      kernels_.pool_grad(dfeatures + n * features(), count, stage_channels(3), features(), size.pixels(),
+                         signs(tape, 2 * end_block, pass, n), shape_.slope, gradient, team);
+      if (joint) team.sync();
+    }
+    for (int b = end_block - 1; b >= begin_block; --b) {
+      const BlockLayer& block = blocks_[b];
+      const ConvLayer& conv1 = convs_[block.conv1];
+      const ConvLayer& conv2 = convs_[block.conv2];
+      kernels_.conv({.images = count,
+                     .height = size.height,
+                     .width = size.width,
+                     .in = conv2.out,
+                     .out = conv2.in,
+                     .x = gradient,
+                     .u = pass.weights.backward[block.conv2].data(),
+                     .y = space.mid.data(),
+                     .epilogue = {.signs_in = signs(tape, 1 + 2 * b, pass, n), .slope = shape_.slope},
+                     .schedule = schedule(conv2.out, conv2.in, 1, stage, worker)},
+                    team);
+      Epilogue epilogue{.signs_in = signs(tape, 2 * b, pass, n), .slope = shape_.slope};
+      if (block.shortcut < 0) {
+        epilogue.residual = gradient;
         kernels_.conv({.images = count,
                        .height = size.height,
                        .width = size.width,
-                       .in = conv2.out,
-                       .out = conv2.in,
-                       .x = gradient,
-                       .u = pass.weights.backward[block.conv2].data(),
-                       .y = worker.mid.data(),
-                       .epilogue = {.signs_in = signs(tape, 1 + 2 * b, pass, n), .slope = shape_.slope},
-                       .schedule = schedule(conv2.out, conv2.in, 1, worker)},
-                      solo);
-        Epilogue epilogue{.signs_in = signs(tape, 2 * b, pass, n), .slope = shape_.slope};
-        if (block.shortcut < 0) {
-          epilogue.residual = gradient;
-          kernels_.conv({.images = count,
-                         .height = size.height,
-                         .width = size.width,
-                         .in = conv1.out,
-                         .out = conv1.in,
-                         .x = worker.mid.data(),
-                         .u = pass.weights.backward[block.conv1].data(),
-                         .y = gradient,
-                         .epilogue = epilogue,
-                         .schedule = schedule(conv1.out, conv1.in, 1, worker)},
-                        solo);
-        } else {
-          const Size to = stage_size(stage - 1, pass);
-          kernels_.down_grad(
-              {.images = count,
-               .height = to.height,
-               .width = to.width,
-               .in = conv1.in,
-               .out = conv1.out,
-               .g = worker.mid.data(),
-               .g_shortcut = gradient,
-               .u = pass.weights.backward[block.conv1].data(),
-               .u_shortcut = pass.weights.backward[block.shortcut].data(),
-               .dx = stage_[stage - 1].data() + n * static_cast<long>(image_floats(stage - 1, pass)),
-               .epilogue = epilogue,
-               .schedule = schedule(conv1.out, conv1.in, 2, worker)},
-              solo);
-        }
-      }
-      if (stage == 0) {
-        const ConvLayer& conv = convs_[0];
-        kernels_.stem_data_grad({.images = count,
-                                 .height = pass.height,
-                                 .width = pass.width,
-                                 .in = conv.in,
-                                 .out = conv.out,
-                                 .out_real = conv.out_real,
-                                 .g = gradient,
-                                 .w = pass.weights.forward[0].data(),
-                                 .dx = dx + n * conv.in * pass.height * pass.width,
-                                 .scratch = worker.stem.data()},
-                                solo);
+                       .in = conv1.out,
+                       .out = conv1.in,
+                       .x = space.mid.data(),
+                       .u = pass.weights.backward[block.conv1].data(),
+                       .y = gradient,
+                       .epilogue = epilogue,
+                       .schedule = schedule(conv1.out, conv1.in, 1, stage, worker)},
+                      team);
+      } else {
+        const Size to = stage_size(stage - 1, pass);
+        kernels_.down_grad(
+            {.images = count,
+             .height = to.height,
+             .width = to.width,
+             .in = conv1.in,
+             .out = conv1.out,
+             .g = space.mid.data(),
+             .g_shortcut = gradient,
+             .u = pass.weights.backward[block.conv1].data(),
+             .u_shortcut = pass.weights.backward[block.shortcut].data(),
+             .dx = stage_[stage - 1].data() + n * static_cast<long>(image_floats(stage - 1, pass)),
+             .epilogue = epilogue,
+             .schedule = schedule(conv1.out, conv1.in, 2, stage, worker)},
+            team);
       }
     }
-    end_block = begin_block;
+    if (stage == 0) {
+      const ConvLayer& conv = convs_[0];
+      kernels_.stem_data_grad({.images = count,
+                               .height = pass.height,
+                               .width = pass.width,
+                               .in = conv.in,
+                               .out = conv.out,
+                               .out_real = conv.out_real,
+                               .g = gradient,
+                               .w = pass.weights.forward[0].data(),
+                               .dx = dx + n * conv.in * pass.height * pass.width,
+                               .scratch = worker.stem.data()},
+                              team);
+    }
   }
 }
 
 void Network::run_forward(const Pass& pass, const float* x, Tape* tape, float* out) {
   prepare(pass, tape == nullptr || !tape->training);
   run_team(threads_, [&](const Team& team) {
-    forward_images(pass, x, team.begin(pass.images), team.end(pass.images), tape, out, workers_[team.id]);
+    for (int stage = 0; stage < 4; ++stage) forward_stage(pass, stage, x, tape, out, team);
   });
 }
 
@@ -475,8 +502,7 @@ void Network::input_gradient(const WeightSet& weights, const Tape& tape, const f
   const Pass pass{weights, tape.images, tape.height, tape.width};
   prepare(pass, true);
   run_team(threads_, [&](const Team& team) {
-    backward_images(pass, tape, dfeatures, team.begin(pass.images), team.end(pass.images), dx,
-                    workers_[team.id]);
+    for (int stage = 3; stage >= 0; --stage) backward_stage(pass, stage, tape, dfeatures, dx, team);
   });
 }
 

@@ -153,18 +153,18 @@ class Network {
   int chunk(int stage, const Pass& pass) const;
   int stage_of_tensor(int tensor) const;
   int stage_of_conv(int conv) const;
-  Schedule schedule(int in, int out, int stride) const;
-  Schedule schedule(int in, int out, int stride, Worker& worker) const;
+  bool together(int stage) const;
+  Schedule schedule(int in, int out, int stride, int stage) const;
+  Schedule schedule(int in, int out, int stride, int stage, Worker& worker);
 
   void prepare(const Pass& pass, bool stage_buffers);
   std::unique_ptr<Tape> new_tape(const Pass& pass, bool training) const;
   char* signs(Tape& tape, int tensor, const Pass& pass, long image) const;
   const char* signs(const Tape& tape, int tensor, const Pass& pass, long image) const;
 
-  void forward_images(const Pass& pass, const float* x, long first, long last, Tape* tape, float* out,
-                      Worker& worker);
-  void backward_images(const Pass& pass, const Tape& tape, const float* dfeatures, long first, long last,
-                       float* dx, Worker& worker);
+  void forward_stage(const Pass& pass, int stage, const float* x, Tape* tape, float* out, const Team& team);
+  void backward_stage(const Pass& pass, int stage, const Tape& tape, const float* dfeatures, float* dx,
+                      const Team& team);
   void run_forward(const Pass& pass, const float* x, Tape* tape, float* out);
   void forward_norm(const Pass& pass, const std::vector<ConvParameters>& parameters, const float* x,
                     Tape& tape, float* out);
@@ -179,6 +179,7 @@ class Network {
   std::vector<BlockLayer> blocks_;
   std::shared_ptr<BufferPool> pool_;
   std::vector<Worker> workers_;
+  Worker common_;  // of the stages that the team takes together
   std::array<Buffer, 4>
       stage_;  // what a stage hands on: its last activation, or on the way back its gradient
 };

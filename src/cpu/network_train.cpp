@@ -63,7 +63,7 @@ void Network::forward_norm(const Pass& pass, const std::vector<ConvParameters>& 
                        .u = pass.weights.forward[index].data(),
                        .y = tape.raw[index].data(),
                        .epilogue = {},
-                       .schedule = schedule(convs_[index].in, convs_[index].out, 1, worker)},
+                       .schedule = schedule(convs_[index].in, convs_[index].out, 1, block.stage, worker)},
                       team);
         team.sync();
       };
@@ -82,7 +82,7 @@ void Network::forward_norm(const Pass& pass, const std::vector<ConvParameters>& 
                        .y = tape.raw[block.conv1].data(),
                        .shortcut = tape.raw[block.shortcut].data(),
                        .epilogue = {},
-                       .schedule = schedule(conv1.in, conv1.out, 2, worker)},
+                       .schedule = schedule(conv1.in, conv1.out, 2, block.stage, worker)},
                       team);
         team.sync();
         measure(shortcut_scale, block.shortcut, size.pixels());
@@ -167,7 +167,7 @@ void Network::backward_layers(const Pass& pass, const std::vector<ConvParameters
                      .u = pass.weights.backward[block.conv2].data(),
                      .y = g_mid,
                      .epilogue = {.signs_in = signs(tape, 1 + 2 * b, pass, 0), .slope = shape_.slope},
-                     .schedule = schedule(conv2.out, conv2.in, 1, worker)},
+                     .schedule = schedule(conv2.out, conv2.in, 1, block.stage, worker)},
                     team);
       const auto weight_grad = [&](int index, const ConvLayer& conv, const Size& of,
                                    const float* activation_in, const float* gradient) {
@@ -217,7 +217,7 @@ void Network::backward_layers(const Pass& pass, const std::vector<ConvParameters
                        .u = pass.weights.backward[block.conv1].data(),
                        .y = g_input,
                        .epilogue = epilogue,
-                       .schedule = schedule(conv1.out, conv1.in, 1, worker)},
+                       .schedule = schedule(conv1.out, conv1.in, 1, block.stage, worker)},
                       team);
       } else {
         kernels_.down_grad({.images = pass.images,
@@ -231,7 +231,7 @@ void Network::backward_layers(const Pass& pass, const std::vector<ConvParameters
                             .u_shortcut = pass.weights.backward[block.shortcut].data(),
                             .dx = g_input,
                             .epilogue = epilogue,
-                            .schedule = schedule(conv1.out, conv1.in, 2, worker)},
+                            .schedule = schedule(conv1.out, conv1.in, 2, block.stage, worker)},
                            team);
       }
       std::swap(g, g_input);

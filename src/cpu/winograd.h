@@ -227,73 +227,60 @@ struct Block {
   static constexpr int L = V::kLanes;
   long rows, capacity;       // tiles in use, tiles that the layout has room for
   int k_panels, out_panels;  // of the weights
-  int m_panels;              // output panels that M holds: all of them, or the two in work
+  int m_panels;              // output panels that M holds
 
   /// Row blocks of V or M that belong to one matrix begin at this multiple of `panels`.
   long unit() const { return capacity * L; }
   /// Rows of a matrix that hold `count` points; rows between `rows` and `capacity` are computed, never read.
   int used(int count) const { return static_cast<int>((count - 1) * capacity + rows); }
-  /// Where panel p of matrix u begins in M; u = 36 is the shortcut's own product.
-  long m_offset(int u, int p) const {
-    const int count = u < P::kMatrices ? P::count(u) : 16;
-    return (long{P::before(u)} * m_panels + long{count} * p) * unit();
-  }
+  /// Where matrix u begins in M; u = 36 is the shortcut's own product.
+  long m_offset(int u) const { return long{P::before(u)} * m_panels * unit(); }
 
-  /// M panels [p, p + panels) of matrix u = V * U panels [n, n + panels).
-  void multiply(const float* v, const float* weights, float* m, int u, int n, int p, int panels) const {
+  /// M of matrix u = V * U panels [n, n + panels).
+  void multiply(const float* v, const float* weights, float* m, int u, int n, int panels) const {
     const long matrix_floats = long{k_panels} * L * out_panels * L, count = P::count(u);
     const float* b = weights + u * matrix_floats + long{n} * k_panels * L * L;
     product<V, false>(v + P::before(u) * k_panels * unit(), count * unit(), used(count), b, k_panels, panels,
-                      m + m_offset(u, p), count * unit(), u + 1 < P::kMatrices ? b + matrix_floats : b);
+                      m + m_offset(u), count * unit(), u + 1 < P::kMatrices ? b + matrix_floats : b);
   }
 };
 
 /// The common way of all convolutions.
 ///   in(t0, t1, base, capacity): transforms tiles into schedule.v.
-///   extra(block, n, p, panels): a product besides the 36, run after that of matrix 0 by the same thread.
+///   extra(block, n, panels): a product besides the 36, run after that of matrix 0.
 ///   out(t0, t1, base, capacity, m_panels, first): transforms M to output panels from `first` on.
 template <class V, class P, class In, class Extra, class Out>
 void run_tiles(long tiles, int k_panels, int out_panels, const float* u, const Schedule& schedule,
                const Team& team, const In& in, const Extra& extra, const Out& out) {
-  const auto products = [&](const Block<V, P>& block, int matrix, int n, int p, int panels) {
-    block.multiply(schedule.v, u, schedule.m, matrix, n, p, panels);
-    if (matrix == 0) extra(block, n, p, panels);
+  // Groups of output panels [n0, n1) of the tiles that V holds: products, then the output transform.
+  const auto finish = [&](long t, long end, long capacity, int n0, int n1) {
+    for (int n = n0; n < n1; n += schedule.group) {
+      const int panels = n1 - n < schedule.group ? n1 - n : schedule.group;
+      const Block<V, P> block{end - t, capacity, k_panels, out_panels, panels};
+      for (int matrix = 0; matrix < P::kMatrices; ++matrix) {
+        block.multiply(schedule.v, u, schedule.m, matrix, n, panels);
+        if (matrix == 0) extra(block, n, panels);
+      }
+      out(t, end, t, capacity, panels, n);
+    }
   };
-  if (!schedule.shared) {
-    const long first = team.begin(tiles), count = team.end(tiles) - first;
-    const long blocks = (count + schedule.block - 1) / schedule.block;
-    for (long b = 0; b < blocks; ++b) {
-      const long t = first + count * b / blocks, end = first + count * (b + 1) / blocks;  // equal blocks
-      const long capacity = (end - t) | 1;  // odd: rows a power of two apart would share cache sets
+  // Tiles are taken in equal blocks. Capacity is odd: rows a power of two apart would share cache sets.
+  const long first = schedule.shared ? 0 : team.begin(tiles);
+  const long count = schedule.shared ? tiles : team.end(tiles) - first;
+  const long blocks = (count + schedule.block - 1) / schedule.block;
+  for (long b = 0; b < blocks; ++b) {
+    const long t = first + count * b / blocks, end = first + count * (b + 1) / blocks,
+               capacity = (end - t) | 1;
+    if (schedule.shared) {
+      in(t + team.begin(end - t), t + team.end(end - t), t, capacity);
+      team.sync();
+      finish(t, end, capacity, static_cast<int>(team.begin(out_panels)),
+             static_cast<int>(team.end(out_panels)));
+      team.sync();
+    } else {
       in(t, end, t, capacity);
-      for (int n = 0; n < out_panels; n += schedule.group) {
-        const int panels = out_panels - n < schedule.group ? out_panels - n : schedule.group;
-        const Block<V, P> block{end - t, capacity, k_panels, out_panels, panels};
-        for (int matrix = 0; matrix < P::kMatrices; ++matrix) products(block, matrix, n, 0, panels);
-        out(t, end, t, capacity, panels, n);
-      }
+      finish(t, end, capacity, 0, out_panels);
     }
-    return;
-  }
-  for (long t = 0; t < tiles; t += schedule.block) {
-    const long end = t + schedule.block < tiles ? t + schedule.block : tiles;
-    const long a = t + team.begin(end - t), b = t + team.end(end - t);
-    const Block<V, P> block{end - t, (end - t) | 1, k_panels, out_panels, out_panels};
-    in(a, b, t, block.capacity);
-    team.sync();
-    // Equal shares of rows times panels, in whole items of one matrix and one pair of panels.
-    const int groups = (out_panels + V::kVecs - 1) / V::kVecs;
-    const long work = long{P::before(36)} * groups;
-    long done = 0;
-    for (int matrix = 0; matrix < P::kMatrices; ++matrix) {
-      for (int n = 0; n < out_panels; n += V::kVecs, done += P::count(matrix)) {
-        const int panels = out_panels - n < V::kVecs ? out_panels - n : V::kVecs;
-        if (done >= team.begin(work) && done < team.end(work)) products(block, matrix, n, n, panels);
-      }
-    }
-    team.sync();
-    out(a, b, t, block.capacity, out_panels, 0);
-    team.sync();
   }
 }
 
@@ -315,7 +302,7 @@ void conv(const ConvJob& job, const Team& team) {
         [&](long t0, long t1, long base, long capacity) {
           transform_in<V, F43Input, P, 4, 1>(x, grid, job.x, t0, t1, base, capacity, s.v);
         },
-        [](const Block<V, P>&, int, int, int) {},
+        [](const Block<V, P>&, int, int) {},
         [&](long t0, long t1, long base, long capacity, int panels, int first) {
           transform_out<V, F43Output, P, kFlags>(y, grid, s.m, panels, first, t0, t1, base, capacity,
                                                  job.epilogue, job.y);
@@ -338,10 +325,10 @@ void down(const DownJob& job, const Team& team) {
         [&](long t0, long t1, long base, long capacity) {
           transform_in<V, PolyInput, P, 8, 1>(x, grid, job.x, t0, t1, base, capacity, s.v);
         },
-        [&](const Block<V, P>& block, int n, int p, int panels) {
+        [&](const Block<V, P>& block, int n, int panels) {
           const float* b = job.u_shortcut + long{n} * x.panels * L * L;
           product<V, false>(s.v, 16 * block.unit(), block.used(16), b, x.panels, panels,
-                            s.m + block.m_offset(36, p), 16 * block.unit(), b);
+                            s.m + block.m_offset(36), 16 * block.unit(), b);
         },
         [&](long t0, long t1, long base, long capacity, int panels, int first) {
           transform_out<V, PolyOutput, P, kFlags>(y, grid, s.m, panels, first, t0, t1, base, capacity,
@@ -369,10 +356,10 @@ void down_grad(const DownGradJob& job, const Team& team) {
           transform_in<V, PolyGradInput, P, 4, 0>(g, grid, job.g, t0, t1, base, capacity, s.v);
           copy_in<V>(g, grid, job.g_shortcut, t0, t1, base, capacity, shortcut(capacity));
         },
-        [&](const Block<V, P>& block, int n, int p, int panels) {
+        [&](const Block<V, P>& block, int n, int panels) {
           const float* b = job.u_shortcut + long{n} * g.panels * L * L;
           product<V, true>(shortcut(block.capacity), 16 * block.unit(), block.used(16), b, g.panels, panels,
-                           s.m + block.m_offset(0, p), 16 * block.unit(), b);
+                           s.m + block.m_offset(0), 16 * block.unit(), b);
         },
         [&](long t0, long t1, long base, long capacity, int panels, int first) {
           transform_out<V, PolyGradOutput, P, kFlags>(dx, grid, s.m, panels, first, t0, t1, base, capacity,

@@ -54,19 +54,18 @@ Case random_case(std::mt19937& rng, int stride) {
 
 /// Runs job on a team; private schedules get their own work space.
 template <class Job>
-void run(const Case& c, Job job, int in, int out, int lanes, void (*kernel)(const Job&, const Team&)) {
+void run(const Case& c, Job job, int in, int lanes, void (*kernel)(const Job&, const Team&)) {
   const Schedule schedule{.block = c.block, .group = c.group, .shared = c.shared};
   std::vector<Buffer> v, m;
-  for (int i = 0; i < (c.shared ? 1 : c.threads); ++i) {
+  for (int i = 0; i < c.threads; ++i) {
     v.emplace_back(v_floats(c.block, in, c.shape.stride));
-    m.emplace_back(m_floats(schedule, out, lanes, c.shape.stride));
+    m.emplace_back(m_floats(schedule, lanes, c.shape.stride));
   }
   run_team(c.threads, [&](const Team& team) {
     Job mine = job;
-    const int id = c.shared ? 0 : team.id;
     mine.schedule = schedule;
-    mine.schedule.v = v[id].data();
-    mine.schedule.m = m[id].data();
+    mine.schedule.v = v[c.shared ? 0 : team.id].data();
+    mine.schedule.m = m[team.id].data();
     kernel(mine, team);
   });
 }
@@ -128,7 +127,7 @@ TEST_P(KernelTest, ConvolutionWithEveryEpilogue) {
                              .signs_out = signs.data(),
                              .slope = kSlope},
                 .schedule = {}};
-    run(c, job, wide(s.in), wide(s.out), lanes, k().conv);
+    run(c, job, wide(s.in), lanes, k().conv);
     EXPECT_LT(relative_error(to_planar(y, s.images, s.out, pixels, lanes), want), kTolerance);
     // A value within rounding of zero may take either sign; more than a few such bits would be an error.
     int different = 0;
@@ -167,7 +166,7 @@ TEST_P(KernelTest, ConvolutionDataGradient) {
                 .y = dx.data(),
                 .epilogue = {.residual = pr.data(), .signs_in = signs.data(), .slope = kSlope},
                 .schedule = {}};
-    run(c, job, wide(s.out), wide(s.in), lanes, k().conv);
+    run(c, job, wide(s.out), lanes, k().conv);
     EXPECT_LT(relative_error(to_planar(dx, s.images, s.in, pixels, lanes), want), kTolerance);
   }
 }
@@ -206,7 +205,7 @@ TEST_P(KernelTest, DownsamplingWithShortcut) {
                 .epilogue = {.bias = pb.data(), .activate = true, .slope = kSlope},
                 .shortcut_bias = pbs.data(),
                 .schedule = {}};
-    run(c, job, wide(s.in), wide(s.out), lanes, k().down);
+    run(c, job, wide(s.in), lanes, k().down);
     EXPECT_LT(relative_error(to_planar(y, s.images, s.out, outs, lanes), want), kTolerance);
     EXPECT_LT(
         relative_error(to_planar(cut_y, s.images, s.out, outs, lanes), reference::forward(cut, x, ws, bs)),
@@ -250,7 +249,7 @@ TEST_P(KernelTest, DownsamplingDataGradient) {
                     .dx = dx.data(),
                     .epilogue = {.signs_in = signs.data(), .slope = kSlope},
                     .schedule = {}};
-    run(c, job, wide(s.out), wide(s.in), lanes, k().down_grad);
+    run(c, job, wide(s.out), lanes, k().down_grad);
     EXPECT_LT(relative_error(to_planar(dx, s.images, s.in, pixels, lanes), want), kTolerance);
   }
 }
@@ -389,7 +388,7 @@ TEST_P(KernelTest, FoldedScaleMultipliesOutputChannels) {
               .y = y.data(),
               .epilogue = {},
               .schedule = {}},
-      wide(s.in), wide(s.out), k().lanes, k().conv);
+      wide(s.in), k().lanes, k().conv);
   EXPECT_LT(relative_error(to_planar(y, 1, s.out, 25, k().lanes), reference::forward(s, x, scaled, {})),
             kTolerance);
 }
@@ -415,7 +414,7 @@ TEST_P(KernelTest, ResultsDoNotDependOnThreadsOrBlocks) {
                 .y = y.data(),
                 .epilogue = {},
                 .schedule = {}},
-        wide(s.in), wide(s.out), lanes, k().conv);
+        wide(s.in), lanes, k().conv);
     if (first.empty()) first.assign(y.data(), y.data() + y.size());
     EXPECT_EQ(std::memcmp(first.data(), y.data(), y.size() * sizeof(float)), 0) << c.text();
   }

@@ -27,21 +27,24 @@ struct Case {
 };
 
 std::vector<Case> cases() {
+  EncoderOptions narrow, grey, relu, deep, norm, grey_norm;
+  narrow.width = deep.width = norm.width = 8;
+  grey.width = grey_norm.width = 24;
+  grey.channels = grey_norm.channels = 1;
+  relu.width = 16;
+  relu.activation = grey_norm.activation = nn::Activation::kRelu;
+  deep.arch = "resnet34";
+  deep.init = nn::Init::kResidual;
+  norm.norm = grey_norm.norm = nn::Norm::kBatch;
   std::vector<Case> list;
   for (const cpu::Kernels* k : cpu::available_kernels()) {
     const std::string set = k->name;
-    list.push_back({{.width = 8}, 3, 32, 32, 2, set});
-    list.push_back({{.width = 24, .channels = 1}, 2, 28, 28, 1, set});
-    list.push_back({{.width = 16, .activation = nn::Activation::kRelu}, 5, 17, 21, 3, set});
-    list.push_back({{.arch = "resnet34", .width = 8, .init = nn::Init::kResidual}, 1, 33, 16, 2, set});
-    list.push_back({{.width = 8, .norm = nn::Norm::kBatch}, 6, 32, 32, 2, set});
-    list.push_back(
-        {{.width = 24, .channels = 1, .norm = nn::Norm::kBatch, .activation = nn::Activation::kRelu},
-         4,
-         19,
-         28,
-         3,
-         set});
+    list.push_back({narrow, 3, 32, 32, 2, set});
+    list.push_back({grey, 2, 28, 28, 1, set});
+    list.push_back({relu, 5, 17, 21, 3, set});
+    list.push_back({deep, 1, 33, 16, 2, set});
+    list.push_back({norm, 6, 32, 32, 2, set});
+    list.push_back({grey_norm, 4, 19, 28, 3, set});
   }
   return list;
 }
