@@ -13,7 +13,7 @@ int round_up(int value, int multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-std::size_t l2_bytes() {
+std::size_t measured_l2_bytes() {
   const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
   return bytes > 0 ? static_cast<std::size_t>(bytes) : std::size_t{512} << 10;
 }
@@ -37,10 +37,11 @@ Tape::~Tape() {
   }
 }
 
-Network::Network(const NetworkShape& shape, const Kernels& kernels, int threads)
+Network::Network(const NetworkShape& shape, const Kernels& kernels, int threads, std::size_t l2_bytes)
     : shape_(shape),
       kernels_(kernels),
       threads_(std::max(1, threads)),
+      l2_bytes_(l2_bytes > 0 ? l2_bytes : measured_l2_bytes()),
       pool_(std::make_shared<BufferPool>()),
       workers_(threads_) {
   const auto layer = [&](int in, int out, int kernel, int stride) {
@@ -92,7 +93,7 @@ int Network::stage_of_conv(int conv) const {
 int Network::chunk(int stage, const Pass& pass) const {
   const Size size = stage_size(stage, pass);
   const int tiles = ((size.height + 3) / 4) * ((size.width + 3) / 4);
-  const auto fit = static_cast<int>(l2_bytes() / 4 / (image_floats(stage, pass) * sizeof(float)));
+  const auto fit = static_cast<int>(l2_bytes_ / 4 / (image_floats(stage, pass) * sizeof(float)));
   return std::max({1, fit, (64 + tiles - 1) / tiles});
 }
 
@@ -100,7 +101,7 @@ int Network::chunk(int stage, const Pass& pass) const {
 /// only its part of the weights.
 bool Network::together(int stage) const {
   const int channels = stage_channels(stage);
-  return threads_ > 1 && weight_floats(channels, channels) * sizeof(float) > 8 * l2_bytes();
+  return threads_ > 1 && weight_floats(channels, channels) * sizeof(float) > 8 * l2_bytes_;
 }
 
 /// How to cut a convolution. Where the weights about fit L2, small blocks keep V and M there beside them;
@@ -109,7 +110,7 @@ bool Network::together(int stage) const {
 /// channels 68 % with blocks of 28 against 64 % with 56; 256 channels 77 % with 64 and groups of 8 against 67
 /// % with 28 and 4.
 Schedule Network::schedule(int in, int out, int stride, int stage) const {
-  const bool streams = weight_floats(in, out) * sizeof(float) > l2_bytes() * 3 / 2;
+  const bool streams = weight_floats(in, out) * sizeof(float) > l2_bytes_ * 3 / 2;
   const int panels = out / kernels_.lanes;
   Schedule s;
   s.block = (streams ? 64 : 28) / stride;

@@ -100,7 +100,8 @@ class Tape {
 /// An encoder's plan, weights and work space. Calls must not overlap.
 class Network {
  public:
-  Network(const NetworkShape& shape, const Kernels& kernels, int threads);
+  /// `l2_bytes`: cache of one core that work is cut for; 0 for this machine's.
+  Network(const NetworkShape& shape, const Kernels& kernels, int threads, std::size_t l2_bytes = 0);
 
   const NetworkShape& shape() const { return shape_; }
   /// All convolutions in the order of their parameters.
@@ -175,6 +176,7 @@ class Network {
   NetworkShape shape_;
   const Kernels& kernels_;
   int threads_;
+  std::size_t l2_bytes_;
   std::vector<ConvLayer> convs_;
   std::vector<BlockLayer> blocks_;
   std::shared_ptr<BufferPool> pool_;

@@ -115,6 +115,7 @@ Doubles plain_features(const Network& network, const Parameters& p, const Double
 struct Case {
   NetworkShape shape;
   int images, height, width, threads;
+  std::size_t l2 = 0;  // a tiny one makes the team share every stage
 };
 
 class NetworkTest : public ::testing::TestWithParam<const Kernels*> {};
@@ -122,6 +123,7 @@ class NetworkTest : public ::testing::TestWithParam<const Kernels*> {};
 std::vector<Case> cases() {
   return {{{.channels = 3, .width = 8}, 3, 9, 12, 2},
           {{.channels = 1, .width = 8, .blocks = {1, 2, 1, 1}, .slope = 0}, 2, 16, 11, 3},
+          {{.channels = 3, .width = 8, .blocks = {1, 1, 1, 2}}, 5, 10, 13, 2, 4096},
           {{.channels = 3, .width = 24, .blocks = {1, 1, 1, 1}, .batch_norm = true}, 3, 10, 8, 2}};
 }
 
@@ -134,7 +136,7 @@ double dot(const std::vector<float>& a, const Doubles& b) {
 TEST_P(NetworkTest, FeaturesAndGradients) {
   std::mt19937 rng(11);
   for (const Case& c : cases()) {
-    Network network(c.shape, *GetParam(), c.threads);
+    Network network(c.shape, *GetParam(), c.threads, c.l2);
     Parameters parameters(network, rng);
     const std::size_t pixels = std::size_t(c.images) * c.shape.channels * c.height * c.width;
     const Doubles x = random_values(rng, pixels);
@@ -214,8 +216,8 @@ TEST_P(NetworkTest, ThreadsDoNotChangeWhatSamplingSees) {
   const NetworkShape shape{.channels = 3, .width = 8};
   std::vector<float> first;
   const std::vector<float> x = floats(random_values(rng, 5 * 3 * 16 * 16));
-  for (const int threads : {1, 2, 3}) {
-    Network network(shape, *GetParam(), threads);
+  for (const auto& [threads, l2] : {std::pair{1, 0}, {2, 0}, {3, 0}, {2, 4096}}) {
+    Network network(shape, *GetParam(), threads, l2);
     std::mt19937 same(13);
     Parameters parameters(network, same);
     WeightSet weights;
@@ -224,7 +226,7 @@ TEST_P(NetworkTest, ThreadsDoNotChangeWhatSamplingSees) {
     const auto tape = network.sample(weights, x.data(), 5, 16, 16, features.data());
     network.input_gradient(weights, *tape, features.data(), dx.data());
     if (first.empty()) first = dx;
-    EXPECT_EQ(first, dx) << threads << " threads";
+    EXPECT_EQ(first, dx) << threads << " threads, L2 " << l2;
   }
 }
 
