@@ -18,7 +18,9 @@ inline torch::Tensor golden(const std::string& name) {
 }
 
 /// The same in double precision (the files hold float32).
-inline torch::Tensor golden_double(const std::string& name) { return golden(name).to(torch::kFloat64); }
+inline torch::Tensor golden_double(const std::string& name) {
+  return golden(name).to(torch::kFloat64);
+}
 
 /// The same as float32.
 inline torch::Tensor golden_float(const std::string& name) {

@@ -110,7 +110,9 @@ SafeTensors read_safetensors(const std::filesystem::path& path) {
 }
 
 std::map<std::string, std::string> read_safetensors_metadata(const std::filesystem::path& path) {
-  const auto fail = [&](std::string_view what) { usage_error(kComponent, fmt::format("{}: {}", path.string(), what)); };
+  const auto fail = [&](std::string_view what) {
+    usage_error(kComponent, fmt::format("{}: {}", path.string(), what));
+  };
   std::ifstream in(path, std::ios::binary);
   if (!in) fail("cannot be opened");
   uint64_t header_size = 0;
