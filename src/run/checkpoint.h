@@ -35,8 +35,8 @@ struct Snapshot {
 
 /// A checkpoint on disk.
 struct CheckpointFile {
-  std::filesystem::path path;
-  std::filesystem::path buffer;  ///< empty when it is not there
+  std::filesystem::path path = {};
+  std::filesystem::path buffer = {};  ///< empty when it is not there
   int64_t step = 0, rollbacks = 0;
 };
 

@@ -23,17 +23,17 @@ struct TrainerOptions {
   run::Config config;
   bool resume = false;
   torch::Device device = torch::kCPU;
-  engine::EngineOptions engine;
+  engine::EngineOptions engine = {};
   int loader_threads = 1;
 };
 
 /// What one step did.
 struct StepReport {
-  run::Position position;  ///< after the step
+  run::Position position = {};  ///< after the step
   int64_t total_steps = 0, steps_per_epoch = 0;
   double loss = 0, lr = 0, grad_norm = 0, images_per_second = 0;
   double seconds_left = 0;
-  std::vector<std::pair<std::string, double>> metrics;
+  std::vector<std::pair<std::string, double>> metrics = {};
 };
 
 /// Sees everything that happens; all calls come from the training thread.

@@ -53,6 +53,8 @@ TEST(Config, RivalsHaveTheirPreset) {
   EXPECT_EQ(c.train.batch_size, 256);
   EXPECT_EQ(c.views.noise, 0) << "noise is EBCLR's alone";
   EXPECT_EQ(c.method.head.out, 2048);
+  EXPECT_EQ(c.method.head.layers, 2) << "SimSiam's CIFAR setting";
+  EXPECT_TRUE(c.method.head.output_norm);
   EXPECT_EQ(c.origins.at("encoder.norm"), "method simsiam");
   EXPECT_EQ(from("method: {name: moco}").method.moco.temperature, 0.2);
   EXPECT_EQ(from("method: {name: moco}").method.moco.queue, 4096);

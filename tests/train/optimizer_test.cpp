@@ -72,6 +72,16 @@ TEST(Optimizer, ClipsTheGlobalNorm) {
   EXPECT_FLOAT_EQ(b.grad().item<float>(), 0.8f);
 }
 
+TEST(Optimizer, LeavesGradientsAloneByDefault) {
+  auto a = torch::zeros({1}).requires_grad_(), b = torch::zeros({1}).requires_grad_();
+  Optimizer adam({}, groups(a, b), 1);
+  a.mutable_grad() = torch::full({1}, 3e5);
+  b.mutable_grad() = torch::full({1}, -4e5);
+  EXPECT_FLOAT_EQ(adam.gradient_norm(), 5e5);
+  EXPECT_EQ(a.grad().item<float>(), 3e5f);
+  EXPECT_EQ(b.grad().item<float>(), -4e5f);
+}
+
 TEST(Schedule, WarmsUpAndFollowsTheCosine) {
   const run::OptimizerOptions constant{}, cosine{.schedule = run::ScheduleKind::kCosine, .warmup_epochs = 1};
   EXPECT_EQ(schedule_factor(constant, 17, 10, 5), 1);
