@@ -530,9 +530,17 @@ data::ImageSet pick_split(data::TrainTest sets, const std::string& split) {
   if (sets.test.size() == 0) return std::move(sets.train);
   data::ImageSet all = sets.train;
   all.split = "all";
+  if (all.files.empty()) {
+    for (const auto* part : {&sets.train, &sets.test}) {
+      for (int64_t i = 0; i < part->size(); ++i) {
+        all.files.push_back(fmt::format("{}/{}/{}", part->name, part->split, i));
+      }
+    }
+  } else {
+    all.files.insert(all.files.end(), sets.test.files.begin(), sets.test.files.end());
+  }
   all.pixels = torch::cat({sets.train.pixels, sets.test.pixels});
   all.labels = torch::cat({sets.train.labels, sets.test.labels});
-  all.files.insert(all.files.end(), sets.test.files.begin(), sets.test.files.end());
   return all;
 }
 

@@ -46,9 +46,9 @@ TEST(Sklearn, AgreesOnExportedFeatures) {
 
   const double knn = knn_score(train, test, 6, knn_protocol("paper")).accuracy;
   EXPECT_NEAR(knn, theirs["knn"].get<double>(), 0.005);
-  ProbeOptions options;
-  options.epochs = 60;
-  const double linear = linear_probe(train, test, 6, options).test.accuracy;
+  // The protocol's own 200 epochs: with 60 slow rates are not converged, and 3 of 12 other draws of these
+  // blobs missed the half point (12 of 12 keep it with 200).
+  const double linear = linear_probe(train, test, 6, {}).test.accuracy;
   EXPECT_NEAR(linear, theirs["linear"].get<double>(), 0.005);
   EXPECT_GT(linear, 0.6);
   EXPECT_LT(linear, 0.98);
