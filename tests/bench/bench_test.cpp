@@ -64,7 +64,7 @@ TEST(ConvBench, LayersAgreeWithTorch) {
 
 TEST(EngineBench, RefusesUnknownMethods) {
   testing::expect_error(
-      core::ExitCode::kUsage, [] { bench_step({.method = "moco"}); }, "moco");
+      core::ExitCode::kUsage, [] { bench_step({.method = "mocko"}); }, "mocko");
 }
 
 TEST(PassCost, CountsProducts) {
