@@ -193,9 +193,9 @@ struct Trainer::Impl {
       restore_newest();
       note(fmt::format("resumed at epoch {} batch {} (step {} of {})", position.epoch, position.batch,
                        position.step, total_steps));
-    } else {
-      core::write_atomically(options.folder.config(), run::to_yaml(config), "train");
     }
+    // Also when resuming: a run that was made longer stays so after the next interruption.
+    core::write_atomically(options.folder.config(), run::to_yaml(config), "train");
     metrics = std::make_unique<MetricsLog>(options.folder.metrics(), position.rollbacks, position.step);
     note(fmt::format("{} on {}: {} images of {}x{}x{}, batch {}, {} steps an epoch, learning rate {}",
                      config.method.name, images->name, images->size(), images->channels(), images->height(),

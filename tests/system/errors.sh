@@ -38,6 +38,21 @@ expect_error 2 "no checkpoint of epoch 9" "$EBCLR" sample ok --checkpoint 9
 [ -s e.csv ] && [ -s e.png ] || fail "energy wrote no files"
 "$EBCLR" train --resume ok --epochs 2 --quiet
 grep -q '"epochs": 2' ok/summary.json || fail "a run can be made longer"
+grep -q 'epochs: 2' ok/config.yaml || fail "config.yaml does not know that the run was made longer"
 "$EBCLR" config show --config quick/ebclr_fmnist --set train.seed=5 | grep 'seed:.*5.*# --set' >/dev/null || fail "config show"
 "$EBCLR" config show --json | grep '"method.tau"' >/dev/null || fail "config show --json"
+
+# Judging: the table, features, a map, a curve; and what cannot be judged.
+"$EBCLR" eval knn ok --baseline random,pixels --k 5 --json | grep '"accuracy"' >/dev/null || fail "eval knn --json"
+"$EBCLR" eval linear ok --probe-epochs 5 | grep 'linear honest' >/dev/null || fail "eval linear"
+"$EBCLR" embed ok --out emb.npy >/dev/null
+[ "$(head -c 6 emb.npy | tail -c 5)" = NUMPY ] || fail "emb.npy is no NumPy file"
+"$EBCLR" map ok --points 40 --perplexity 5 --out map.png >/dev/null
+"$EBCLR" plot ok --out curves.png >/dev/null
+[ -s map.png ] && [ -s curves.png ] || fail "map or plot wrote nothing"
+"$EBCLR" eval curve ok --k 5 >/dev/null
+expect_error 2 "no such run folder" "$EBCLR" eval knn nowhere
+expect_error 2 "checkpoint" "$EBCLR" eval knn ok --checkpoint 77
+mkdir -p flat && for i in 1 2 3; do "$EBCLR" data show shapes --count 1 --out flat/$i.png >/dev/null; done
+expect_error 2 "label" "$EBCLR" eval knn ok --data flat
 echo "errors: all as they should be"
