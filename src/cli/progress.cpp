@@ -74,11 +74,18 @@ void TrainProgress::on_step(const train::StepReport& r) {
     fmt::print(stderr, "{}  {}\n", epoch, tail);
     return;
   }
-  const int room = terminal_width() - static_cast<int>(epoch.size() + tail.size()) - 12;
-  std::string line =
-      room >= 6 ? fmt::format("{} ▕{}▏{:3.0f} %  {}", epoch, bar(done, std::min(room, 30)), 100 * done, tail)
-                : fmt::format("{:3.0f} %  {}", 100 * done, tail)
-                      .substr(0, static_cast<size_t>(std::max(10, terminal_width() - 1)));
+  // The bar comes first; a narrow terminal leaves out the energies, then the speed.
+  const std::string left = core::human_seconds(r.seconds_left) + " left";
+  const std::string shorter[] = {
+      tail, fmt::format("loss {:.3f}  {:.0f} img/s  {}", r.loss, r.images_per_second, left), left};
+  const int width = terminal_width();
+  std::string line = fmt::format("{:3.0f} %", 100 * done);
+  for (const auto& text : shorter) {
+    const int room = width - static_cast<int>(epoch.size() + text.size()) - 12;
+    if (room < 10) continue;
+    line = fmt::format("{} ▕{}▏{:3.0f} %  {}", epoch, bar(done, std::min(room, 30)), 100 * done, text);
+    break;
+  }
   fmt::print(stderr, "\r\033[K{}", line);
   std::fflush(stderr);
   shown_ = line.size();
