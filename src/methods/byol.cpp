@@ -17,13 +17,7 @@ class Byol : public Method {
  public:
   explicit Byol(const MethodOptions& options)
       : Method(options), o_(options.byol), target_(*encoder_, *head_) {
-    const int64_t dim = head_->options().out;
-    predictor_ = std::make_shared<nn::Head>(nn::HeadOptions{.in = dim,
-                                                            .hidden = o_.predictor_hidden,
-                                                            .out = dim,
-                                                            .hidden_norm = true,
-                                                            .activation = head_->options().activation},
-                                            options.seed + 1);
+    predictor_ = make_predictor(*head_, o_.predictor_hidden, options.seed + 1);
   }
 
   StepOutput step(const StepInput& input) override {

@@ -11,4 +11,7 @@ std::unique_ptr<Method> make_moco(const MethodOptions& options, const MethodCont
 std::unique_ptr<Method> make_simsiam(const MethodOptions& options, const MethodContext& context);
 std::unique_ptr<Method> make_byol(const MethodOptions& options, const MethodContext& context);
 
+/// The predictor that BYOL and SimSiam put behind a projection head: two layers, BatchNorm between them.
+std::shared_ptr<nn::Head> make_predictor(const nn::Head& projection, int64_t hidden, uint64_t seed);
+
 }  // namespace ebclr::methods

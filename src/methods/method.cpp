@@ -81,6 +81,16 @@ std::unique_ptr<Method> make_method(const MethodOptions& options, const MethodCo
                                            core::join(method_names(), ", ")));
 }
 
+std::shared_ptr<nn::Head> make_predictor(const nn::Head& projection, int64_t hidden, uint64_t seed) {
+  const int64_t dim = projection.options().out;
+  return std::make_shared<nn::Head>(nn::HeadOptions{.in = dim,
+                                                    .hidden = hidden,
+                                                    .out = dim,
+                                                    .hidden_norm = true,
+                                                    .activation = projection.options().activation},
+                                    seed);
+}
+
 double projection_spread(const torch::Tensor& outputs) {
   torch::NoGradGuard no_grad;
   return ebm::unit_rows(outputs).std(0, /*unbiased=*/false).mean().item<double>();

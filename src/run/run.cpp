@@ -11,6 +11,24 @@
 
 namespace ebclr::run {
 namespace fs = std::filesystem;
+namespace {
+
+// Encoder and head of a configuration with their first weights, in inference mode.
+Model build_model(const Config& config, int64_t channels) {
+  Model model;
+  auto options = config.method.encoder;
+  options.channels = channels;
+  model.encoder = std::make_shared<nn::Encoder>(options, config.train.seed);
+  auto head = config.method.head;
+  head.in = model.encoder->feature_dim();
+  if (head.hidden <= 0) head.hidden = head.in;
+  model.head = std::make_shared<nn::Head>(head, config.train.seed);
+  model.encoder->eval();
+  model.head->eval();
+  return model;
+}
+
+}  // namespace
 
 Run Run::open(const fs::path& folder) {
   Run run;
@@ -67,37 +85,19 @@ Model Run::load(const std::string& which) const {
 
 Model Run::load(const CheckpointFile& file) const {
   const auto snapshot = read_checkpoint(file, /*with_buffer=*/false);
-  Model model;
+  const std::string where = file.path.string();
+  Model model = build_model(config_, snapshot.tensors.at("method/encoder.conv1.weight", where).size(1));
   model.position = snapshot.position;
   if (snapshot.small.contains("image"))
     model.image_shape = snapshot.small["image"].get<std::vector<int64_t>>();
-  const std::string where = file.path.string();
-  auto options = config_.method.encoder;
-  options.channels = snapshot.tensors.at("method/encoder.conv1.weight", where).size(1);
-  model.encoder = std::make_shared<nn::Encoder>(options, config_.train.seed);
-  auto head = config_.method.head;
-  head.in = model.encoder->feature_dim();
-  if (head.hidden <= 0) head.hidden = head.in;
-  model.head = std::make_shared<nn::Head>(head, config_.train.seed);
   load_module(*model.encoder, snapshot.tensors, "method/encoder.", where);
   load_module(*model.head, snapshot.tensors, "method/head.", where);
-  model.encoder->eval();
-  model.head->eval();
   return model;
 }
 
 Model Run::untrained(const std::vector<int64_t>& image_shape) const {
-  Model model;
+  Model model = build_model(config_, image_shape.at(0));
   model.image_shape = image_shape;
-  auto options = config_.method.encoder;
-  options.channels = image_shape.at(0);
-  model.encoder = std::make_shared<nn::Encoder>(options, config_.train.seed);
-  auto head = config_.method.head;
-  head.in = model.encoder->feature_dim();
-  if (head.hidden <= 0) head.hidden = head.in;
-  model.head = std::make_shared<nn::Head>(head, config_.train.seed);
-  model.encoder->eval();
-  model.head->eval();
   return model;
 }
 

@@ -51,6 +51,8 @@ grep -q 'epochs: 2' ok/config.yaml || fail "config.yaml does not know that the r
 "$EBCLR" plot ok --out curves.png >/dev/null
 [ -s map.png ] && [ -s curves.png ] || fail "map or plot wrote nothing"
 "$EBCLR" eval curve ok --k 5 >/dev/null
+"$EBCLR" compare ok ok | grep 'Relative efficiency' >/dev/null || fail "compare"
+"$EBCLR" eval transfer ok --to shapes28-gray --limit 60 --limit-test 20 --k 5 --probe-epochs 5 | grep 'linear' >/dev/null || fail "eval transfer"
 expect_error 2 "no such run folder" "$EBCLR" eval knn nowhere
 expect_error 2 "checkpoint" "$EBCLR" eval knn ok --checkpoint 77
 mkdir -p flat && for i in 1 2 3; do "$EBCLR" data show shapes --count 1 --out flat/$i.png >/dev/null; done
