@@ -1,3 +1,11 @@
+# With EBCLR_UNITY a room's sources are compiled a few at a time: the precompiled header is loaded and the inline
+# code of torch and gtest compiled once per batch. A source with flags of its own stays alone.
+function(ebclr_unity target batch)
+  if(EBCLR_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${batch})
+  endif()
+endfunction()
+
 # ebclr_room(NAME x [TORCH] SOURCES ... [DEPS rooms...] [LIBS libraries...])
 # One static library per folder of src/. TORCH: the room sees libtorch.
 function(ebclr_room)
@@ -11,6 +19,7 @@ function(ebclr_room)
   if(R_TORCH)
     target_link_libraries(ebclr_${R_NAME} PUBLIC ebclr_torch)
     target_precompile_headers(ebclr_${R_NAME} REUSE_FROM ebclr_pch)
+    ebclr_unity(ebclr_${R_NAME} 5)
   endif()
 endfunction()
 
@@ -29,6 +38,7 @@ function(ebclr_test)
   if(T_TORCH)
     target_link_libraries(${T_NAME}_test PRIVATE ebclr_torch)
     target_precompile_headers(${T_NAME}_test REUSE_FROM ebclr_pch)
+    ebclr_unity(${T_NAME}_test 5)
   endif()
   add_test(NAME ${T_NAME} COMMAND ${T_NAME}_test)
   set_tests_properties(${T_NAME} PROPERTIES TIMEOUT 600)
