@@ -7,6 +7,26 @@
 #include "methods/contrastive_energy.h"
 
 namespace ebclr::eval {
+namespace {
+
+/// Tells before each gradient how many of the steps are done.
+class WatchedEnergy : public ebm::Energy {
+ public:
+  WatchedEnergy(ebm::Energy& energy, int64_t steps, const std::function<void(double)>& progress)
+      : energy_(energy), steps_(steps), progress_(progress) {}
+  ebm::EnergyGrad evaluate(const torch::Tensor& v) override {
+    if (progress_) progress_(static_cast<double>(asked_++) / static_cast<double>(steps_));
+    return energy_.evaluate(v);
+  }
+
+ private:
+  ebm::Energy& energy_;
+  int64_t steps_, asked_ = 0;
+  const std::function<void(double)>& progress_;
+};
+
+}  // namespace
+
 torch::Tensor outputs(nn::Encoder& encoder, nn::Head& head, const torch::Tensor& images, int64_t batch,
                       torch::Device device) {
   torch::NoGradGuard no_grad;
@@ -25,8 +45,9 @@ torch::Tensor energies(nn::Encoder& encoder, nn::Head& head, const torch::Tensor
 
 DrawnSamples draw_samples(nn::Encoder& encoder, nn::Head& head, const torch::Tensor& references,
                           const methods::EbclrOptions& options, torch::Tensor start, int64_t steps,
-                          int64_t age, uint64_t seed) {
+                          int64_t age, uint64_t seed, const std::function<void(double)>& progress) {
   methods::ContrastiveEnergy energy(encoder, head, references, options.objective.tau, options.cut);
+  WatchedEnergy watched(energy, steps, progress);
   ebm::CounterNoise noise(core::make_key({seed, static_cast<uint64_t>(core::Stream::kLangevin)}));
   DrawnSamples out;
   out.energy_start = energy.value(start).to(torch::kCPU);
@@ -37,7 +58,7 @@ DrawnSamples draw_samples(nn::Encoder& encoder, nn::Head& head, const torch::Ten
   for (int64_t done = 0; done < steps; ++age) {
     sampler_options.steps = std::min(options.sampler.steps, steps - done);
     const auto counts = torch::full({v.size(0)}, age, torch::kInt64);
-    v = ebm::make_sampler(sampler_options)->run(energy, v, counts, noise).chains;
+    v = ebm::make_sampler(sampler_options)->run(watched, v, counts, noise).chains;
     done += sampler_options.steps;
   }
   out.samples = v;

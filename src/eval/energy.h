@@ -1,6 +1,8 @@
 #pragma once
 // The model as a density: energies of images and Langevin samples, from a frozen network.
 
+#include <functional>
+
 #include "data/image_set.h"
 #include "methods/method.h"
 #include "nn/encoder.h"
@@ -23,9 +25,10 @@ struct DrawnSamples {
 };
 
 /// Moves chains for `steps` Langevin steps with the run's sampler; every sampler.steps of them count as a
-/// visit, so that the noise falls as in training. `age`: visits before the first.
+/// visit, so that the noise falls as in training. `age`: visits before the first. `progress` hears the share
+/// that is done before each step; what it throws ends the sampling.
 DrawnSamples draw_samples(nn::Encoder& encoder, nn::Head& head, const torch::Tensor& references,
                           const methods::EbclrOptions& options, torch::Tensor start, int64_t steps,
-                          int64_t age, uint64_t seed);
+                          int64_t age, uint64_t seed, const std::function<void(double)>& progress = {});
 
 }  // namespace ebclr::eval

@@ -1,0 +1,59 @@
+#pragma once
+// A run's network as a density that images can be drawn from.
+
+#include <torch/types.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "core/rng.h"
+#include "data/image_set.h"
+#include "engine/engine.h"
+#include "run/run.h"
+
+namespace ebclr::fid {
+
+struct DensityOptions {
+  std::string checkpoint = "last";
+  std::filesystem::path data_root = {};  ///< empty: the run's
+  int64_t references = 128;              ///< views that define the marginal
+  uint64_t seed = 0;                     ///< of those views
+  torch::Device device = torch::kCPU;
+  engine::EngineOptions engine = {};
+};
+
+/// A checkpoint ready for sampling.
+struct Density {
+  run::Model model;
+  std::shared_ptr<const data::ImageSet> images;  ///< the run's train images
+  torch::Tensor references;                      ///< outputs of views of them, [M, D] on the device
+};
+
+/// Loads the network to the device and computes the outputs of reference views.
+Density load_density(const run::Run& run, const DensityOptions& options);
+
+/// Where chains begin: "data" (augmented train images), "uniform" noise or the run's replay "buffer".
+class ChainStarts {
+ public:
+  /// Throws Error for other names, or when the run has no buffer.
+  ChainStarts(const run::Run& run, const Density& density, const std::string& init, uint64_t seed);
+
+  /// The next n starts [n, C, H, W] on the CPU; fewer when the buffer is used up.
+  torch::Tensor next(int64_t n);
+  /// Visits that the chains have behind them.
+  int64_t age() const { return age_; }
+  /// Starts that there are; -1 without end.
+  int64_t available() const { return chains_.defined() ? chains_.size(0) : -1; }
+
+ private:
+  std::function<torch::Tensor(int64_t, core::Rng&)> draw_;
+  torch::Tensor chains_;  // of the buffer
+  int64_t given_ = 0, age_ = 0;
+  core::Rng rng_;
+};
+
+/// Images [n, C, H, W] of uniform noise in [-1, 1).
+torch::Tensor uniform_images(int64_t n, const std::vector<int64_t>& shape, core::Rng& rng);
+
+}  // namespace ebclr::fid
