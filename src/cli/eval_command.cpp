@@ -13,6 +13,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/progress.h"
 #include "cli/runtime.h"
 #include "core/error.h"
 #include "core/files.h"
@@ -32,37 +33,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kComponent = "eval";
-
-/// A line on the terminal that says what is being done; silent where nobody watches.
-class ProgressLine {
- public:
-  explicit ProgressLine(bool quiet) : shown_(!quiet && isatty(STDERR_FILENO)) {}
-  ~ProgressLine() { clear(); }
-
-  void show(const std::string& what, double share) {
-    if (!shown_) return;
-    const auto now = std::chrono::steady_clock::now();
-    if (what == what_ && share < 1 && now - last_ < std::chrono::milliseconds(200)) return;
-    what_ = what;
-    last_ = now;
-    fmt::print(stderr, "\r\033[K{} {:3.0f} %", what, 100 * share);
-    std::fflush(stderr);
-    dirty_ = true;
-  }
-  void clear() {
-    if (dirty_) fmt::print(stderr, "\r\033[K");
-    std::fflush(stderr);
-    dirty_ = false;
-  }
-  eval::Progress function() {
-    return [this](const std::string& what, double share) { show(what, share); };
-  }
-
- private:
-  bool shown_, dirty_ = false;
-  std::string what_;
-  std::chrono::steady_clock::time_point last_{};
-};
 
 /// Which run, which checkpoint, which images: shared by all commands here.
 struct Source {

@@ -11,6 +11,7 @@
 #include "cli/config_command.h"
 #include "cli/data_command.h"
 #include "cli/eval_command.h"
+#include "cli/fid_command.h"
 #include "cli/import_command.h"
 #include "cli/plot_command.h"
 #include "cli/sample_command.h"
@@ -39,6 +40,7 @@ int main(int argc, char** argv) {
   cli::add_train_command(app);
   cli::add_sample_commands(app);
   cli::add_eval_commands(app);
+  cli::add_fid_command(app);
   cli::add_plot_command(app);
   cli::add_import_command(app);
   cli::add_bench_commands(app);

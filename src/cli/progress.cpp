@@ -110,4 +110,27 @@ void TrainProgress::on_epoch(int64_t epoch, double knn) {
              numbers(report_, knn));
 }
 
+ProgressLine::ProgressLine(bool quiet) : shown_(!quiet && isatty(STDERR_FILENO)) {}
+
+void ProgressLine::show(const std::string& what, double share) {
+  if (!shown_) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (what == what_ && share < 1 && now - last_ < std::chrono::milliseconds(200)) return;
+  what_ = what;
+  last_ = now;
+  fmt::print(stderr, "\r\033[K{} {:3.0f} %", what, 100 * share);
+  std::fflush(stderr);
+  dirty_ = true;
+}
+
+void ProgressLine::clear() {
+  if (dirty_) fmt::print(stderr, "\r\033[K");
+  std::fflush(stderr);
+  dirty_ = false;
+}
+
+eval::Progress ProgressLine::function() {
+  return [this](const std::string& what, double share) { show(what, share); };
+}
+
 }  // namespace ebclr::cli

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "eval/judge.h"
 #include "train/trainer.h"
 
 namespace ebclr::cli {
@@ -25,6 +26,25 @@ class TrainProgress : public train::Observer {
   int64_t last_printed_epoch_ = 0;
   train::StepReport report_;
   size_t shown_ = 0;
+};
+
+/// A line on the terminal that says what is being done; silent where nobody watches.
+class ProgressLine {
+ public:
+  explicit ProgressLine(bool quiet);
+  ~ProgressLine() { clear(); }
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+
+  void show(const std::string& what, double share);
+  void clear();
+  /// As the libraries take it; must not outlive the line.
+  eval::Progress function();
+
+ private:
+  bool shown_, dirty_ = false;
+  std::string what_;
+  std::chrono::steady_clock::time_point last_{};
 };
 
 }  // namespace ebclr::cli

@@ -14,39 +14,23 @@
 #include "eval/energy.h"
 #include "eval/features.h"
 #include "eval/metrics.h"
+#include "fid/model_samples.h"
 #include "plot/plot.h"
 #include "run/run.h"
-#include "train/trainer.h"
 
 namespace ebclr::cli {
 namespace {
 namespace fs = std::filesystem;
 
-struct Loaded {
-  run::Run run;
-  run::Model model;
-  std::shared_ptr<data::ImageSet> images;  // the run's train images
-  torch::Tensor references;                // outputs of views of them
-};
-
-Loaded load(const std::string& folder, const std::string& checkpoint, const std::string& data_root,
-            const Runtime& runtime, int64_t references, uint64_t seed) {
-  Loaded l{run::Run::open(folder), {}, nullptr, {}};
-  l.model = l.run.load(checkpoint);
-  l.model.encoder->to(runtime.device);
-  l.model.head->to(runtime.device);
-  if (runtime.device.is_cpu()) engine::attach(*l.model.encoder, runtime.engine);
-  auto source = l.run.config().data;
-  if (!data_root.empty()) source.data_root = data_root;
-  l.images = std::make_shared<data::ImageSet>(data::load(source).train);
-  if (l.images->channels() != l.model.encoder->options().channels)
-    core::usage_error("sample", fmt::format("{} has {} channels, the encoder expects {}", l.images->name,
-                                            l.images->channels(), l.model.encoder->options().channels));
-  core::Rng rng(seed, core::Stream::kChains, {7});
-  const auto views =
-      train::data_proposals(l.images, l.run.config().views)(std::min(references, l.images->size()), rng);
-  l.references = eval::outputs(*l.model.encoder, *l.model.head, views, 256, runtime.device);
-  return l;
+/// The run's density at a checkpoint.
+fid::Density load(const run::Run& run, const std::string& checkpoint, const std::string& data_root,
+                  const Runtime& runtime, int64_t references, int64_t seed) {
+  return fid::load_density(run, {.checkpoint = checkpoint,
+                                 .data_root = data_root,
+                                 .references = references,
+                                 .seed = static_cast<uint64_t>(seed),
+                                 .device = runtime.device,
+                                 .engine = runtime.engine});
 }
 
 struct SampleArgs {
@@ -58,28 +42,12 @@ struct SampleArgs {
 
 void sample(const SampleArgs& a) {
   const auto runtime = apply(a.runtime);
-  auto l = load(a.folder, a.checkpoint, a.data_root, runtime, a.references, static_cast<uint64_t>(a.seed));
-  core::Rng rng(static_cast<uint64_t>(a.seed), core::Stream::kChains);
-  torch::Tensor start;
-  int64_t age = 0;
-  if (a.init == "data") {
-    start = train::data_proposals(l.images, l.run.config().views)(a.count, rng);
-  } else if (a.init == "uniform") {
-    start = torch::empty({a.count, l.images->channels(), l.images->height(), l.images->width()});
-    for (float* p = start.data_ptr<float>(); p != start.data_ptr<float>() + start.numel(); ++p)
-      *p = rng.uniform(-1.0f, 1.0f);
-  } else {
-    const auto buffer = l.run.newest_buffer();
-    if (buffer.tensors.empty())
-      core::usage_error("sample",
-                        fmt::format("{}: has no replay buffer; use --init data or uniform", a.folder));
-    const auto chains = buffer.at("chains", "buffer");
-    start = chains.narrow(0, 0, std::min(a.count, chains.size(0))).to(torch::kFloat32);
-    age = 1 << 20;
-  }
-  const auto result =
-      eval::draw_samples(*l.model.encoder, *l.model.head, l.references, l.run.config().method.ebclr,
-                         start.to(runtime.device), a.steps, age, static_cast<uint64_t>(a.seed));
+  const auto run = run::Run::open(a.folder);
+  auto density = load(run, a.checkpoint, a.data_root, runtime, a.references, a.seed);
+  fid::ChainStarts starts(run, density, a.init, static_cast<uint64_t>(a.seed));
+  const auto result = eval::draw_samples(*density.model.encoder, *density.model.head, density.references,
+                                         run.config().method.ebclr, starts.next(a.count).to(runtime.device),
+                                         a.steps, starts.age(), static_cast<uint64_t>(a.seed));
   const auto grid = result.samples.to(torch::kCPU);
   std::vector<std::string> captions;
   for (int64_t i = 0; i < grid.size(0); ++i)
@@ -116,8 +84,9 @@ struct EnergyArgs {
 
 void energy(const EnergyArgs& a) {
   const auto runtime = apply(a.runtime);
-  auto l = load(a.folder, a.checkpoint, a.data_root, runtime, a.references, static_cast<uint64_t>(a.seed));
-  const auto config = l.run.config();
+  const auto run = run::Run::open(a.folder);
+  auto density = load(run, a.checkpoint, a.data_root, runtime, a.references, a.seed);
+  const auto& config = run.config();
   struct Part {
     std::string name;
     data::ImageSet set;
@@ -132,11 +101,11 @@ void energy(const EnergyArgs& a) {
     if (!a.data_root.empty()) source.data_root = a.data_root;
     auto sets = data::load(source);
     auto set = sets.test.size() > 0 ? std::move(sets.test) : std::move(sets.train);
-    auto adapted =
-        eval::adapt(std::move(set), l.model.encoder->options().channels, l.model.image_shape, a.grayscale);
+    auto adapted = eval::adapt(std::move(set), density.model.encoder->options().channels,
+                               density.model.image_shape, a.grayscale);
     for (const auto& n : adapted.notes) fmt::print(stderr, "note: {}: {}\n", name, n);
-    auto e = eval::energies(*l.model.encoder, *l.model.head, l.references, config.method.ebclr.objective.tau,
-                            adapted.set);
+    auto e = eval::energies(*density.model.encoder, *density.model.head, density.references,
+                            config.method.ebclr.objective.tau, adapted.set);
     parts.push_back({name, std::move(adapted.set), e});
   }
   std::string csv = "set,image,file,label,energy\n";
