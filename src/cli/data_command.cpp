@@ -23,7 +23,7 @@ namespace ebclr::cli {
 
 namespace {
 
-constexpr std::string_view kComponent = "data";
+constexpr std::string_view kDataComponent = "data";
 
 // The options that say what to load.
 void add_source(CLI::App& command, data::SourceOptions& o) {
@@ -132,12 +132,12 @@ std::string class_of(const data::ImageSet& set, int64_t image) {
 
 void show(ShowOptions o) {
   if (o.count < 1 || o.count > 200)
-    core::usage_error(kComponent, fmt::format("--count is {}; expected 1 to 200", o.count));
+    core::usage_error(kDataComponent, fmt::format("--count is {}; expected 1 to 200", o.count));
   if (o.view_count < 0 || o.view_count > 64)
-    core::usage_error(kComponent, fmt::format("--views is {}; expected 0 to 64", o.view_count));
+    core::usage_error(kDataComponent, fmt::format("--views is {}; expected 0 to 64", o.view_count));
   const auto both = data::load(o.source);
   const auto& set = o.split == "test" ? both.test : both.train;
-  if (set.size() == 0) core::usage_error(kComponent, fmt::format("the {} split has no images", o.split));
+  if (set.size() == 0) core::usage_error(kDataComponent, fmt::format("the {} split has no images", o.split));
   o.views.scope = o.scope == "batch" ? data::Scope::kBatch : data::Scope::kImage;
 
   // A balanced draw, class after class.

@@ -32,7 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kComponent = "eval";
+constexpr const char* kEvalComponent = "eval";
 
 /// Which run, which checkpoint, which images: shared by all commands here.
 struct Source {
@@ -353,7 +353,7 @@ void run_curve(Source& source, const Judging& judging, const std::string& judge,
     series.low.push_back(interval.low);
     series.high.push_back(interval.high);
   }
-  core::write_atomically(csv, text, kComponent);
+  core::write_atomically(csv, text, kEvalComponent);
   fs::path picture = plot_file;
   if (picture.empty()) picture = fs::path(file).replace_extension(".png");
   plot::write_png(
@@ -403,15 +403,16 @@ struct Compare {
 
 void run_compare(const Compare& o) {
   if (o.runs.size() < 2)
-    core::usage_error(kComponent, fmt::format("compare was given {} run; give two or more", o.runs.size()));
+    core::usage_error(kEvalComponent,
+                      fmt::format("compare was given {} run; give two or more", o.runs.size()));
   const std::string protocol = o.protocol.empty() ? (o.judge == "knn" ? "paper" : "honest") : o.protocol;
   std::vector<eval::Curve> curves;
   for (const auto& r : o.runs) {
     const auto file = eval::curve_file(r, o.judge, protocol);
-    if (!fs::is_directory(r)) core::usage_error(kComponent, fmt::format("{}: no such run folder", r));
+    if (!fs::is_directory(r)) core::usage_error(kEvalComponent, fmt::format("{}: no such run folder", r));
     if (!fs::exists(file)) {
       core::usage_error(
-          kComponent,
+          kEvalComponent,
           fmt::format("{} has no {} curve ({}); make it: ebclr eval curve {} --judge {} --protocol {}", r,
                       o.judge, protocol, r, o.judge, protocol));
     }
@@ -426,7 +427,7 @@ void run_compare(const Compare& o) {
     if (found) reference = i;
   }
   if (!found && !o.reference.empty()) {
-    core::usage_error(kComponent,
+    core::usage_error(kEvalComponent,
                       fmt::format("--reference {} is not among the runs; give it there too", o.reference));
   }
   auto shown = [](const std::optional<double>& v) {
@@ -523,14 +524,15 @@ void run_embed(Source& source, const std::string& out, const std::string& what, 
                bool csv) {
   if (fs::path(out).extension() != ".npy") {
     core::usage_error(
-        kComponent, fmt::format("--out {} does not end in .npy; features are written as a NumPy array", out));
+        kEvalComponent,
+        fmt::format("--out {} does not end in .npy; features are written as a NumPy array", out));
   }
   const auto run = source.open();
   auto model = source.load(run);
   const auto where = source.options(run);
   auto picked = pick_split(data::load(where), split);
   if (picked.size() == 0)
-    core::usage_error(kComponent, fmt::format("'{}' has no {} images", where.source, split));
+    core::usage_error(kEvalComponent, fmt::format("'{}' has no {} images", where.source, split));
   const auto adapted =
       eval::adapt(std::move(picked), model.encoder->options().channels, model.image_shape, source.grayscale);
   const auto& set = adapted.set;
@@ -545,14 +547,14 @@ void run_embed(Source& source, const std::string& out, const std::string& what, 
     std::error_code error;
     fs::create_directories(npy.parent_path(), error);
     if (error)
-      core::usage_error(kComponent,
+      core::usage_error(kEvalComponent,
                         fmt::format("cannot create {} ({})", npy.parent_path().string(), error.message()));
   }
   core::write_npy(npy, features);
   std::vector<std::string> written{npy.string()};
   auto beside = [&](const char* extension) { return fs::path(npy).replace_extension(extension); };
   {
-    core::AtomicFile file(beside(".files.txt"), kComponent);
+    core::AtomicFile file(beside(".files.txt"), kEvalComponent);
     for (int64_t i = 0; i < set.size(); ++i) file.write(image_name(set, i) + "\n");
     file.commit();
     written.push_back(beside(".files.txt").string());
@@ -563,7 +565,7 @@ void run_embed(Source& source, const std::string& out, const std::string& what, 
     written.push_back(beside(".labels.npy").string());
   }
   if (csv) {
-    core::AtomicFile file(beside(".csv"), kComponent);
+    core::AtomicFile file(beside(".csv"), kEvalComponent);
     std::string text = "file,label";
     for (int64_t d = 0; d < features.size(1); ++d) text += fmt::format(",f{}", d);
     text += "\n";
@@ -619,7 +621,7 @@ void run_map(Source& source, const Map& o) {
   const auto where = source.options(run);
   auto picked = pick_split(data::load(where), o.split);
   if (picked.size() == 0)
-    core::usage_error(kComponent,
+    core::usage_error(kEvalComponent,
                       fmt::format("'{}' has no {} images; try --split train", where.source, o.split));
   const auto adapted = eval::adapt(data::limit(picked, o.points, o.seed), model.encoder->options().channels,
                                    model.image_shape, source.grayscale);
@@ -628,7 +630,7 @@ void run_map(Source& source, const Map& o) {
   f.progress = [&](double share) { line.show("features", share); };
   const auto features = eval::features(*model.encoder, adapted.set, f);
   if (!features.isfinite().all().item<bool>()) {
-    core::usage_error(kComponent,
+    core::usage_error(kEvalComponent,
                       "features are NaN or infinite; the encoder has diverged: use an earlier checkpoint");
   }
   std::vector<plot::Image> pictures;

@@ -64,7 +64,7 @@ void print_json(const FidArgs& a, const run::Run& run, const fid::FrechetResult&
   fmt::print("{}\n", j.dump(2));
 }
 
-void print_table(const FidArgs& a, const run::Run& run, const fid::FrechetResult& r) {
+void print_distance(const FidArgs& a, const run::Run& run, const fid::FrechetResult& r) {
   const bool views = r.against == "views";
   fmt::print("{}\n", r.label);
   if (!r.inception)
@@ -102,7 +102,7 @@ void fid_of_run(FidArgs a) {
     });
   }
   if (!a.out.empty()) write_grid(a.out, result, a.options);
-  a.json ? print_json(a, run, result) : print_table(a, run, result);
+  a.json ? print_json(a, run, result) : print_distance(a, run, result);
 }
 
 }  // namespace

@@ -13,14 +13,14 @@ namespace ebclr::core {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "files are little endian");
-constexpr std::string_view kComponent = "core.npy";
+constexpr std::string_view kNpyComponent = "core.npy";
 constexpr std::string_view kMagic = "\x93NUMPY";
 
-struct DtypeName {
+struct NpyDtype {
   std::string_view descr;
   torch::Dtype dtype;
 };
-constexpr DtypeName kDtypes[] = {
+constexpr NpyDtype kNpyDtypes[] = {
     {"<f4", torch::kFloat32}, {"<f8", torch::kFloat64}, {"<f2", torch::kFloat16},
     {"<i8", torch::kInt64},   {"<i4", torch::kInt32},   {"<i2", torch::kInt16},
     {"|i1", torch::kInt8},    {"|u1", torch::kUInt8},   {"|b1", torch::kBool},
@@ -64,7 +64,7 @@ class HeaderParser {
 
  private:
   [[noreturn]] void fail(std::string_view what) const {
-    usage_error(kComponent, fmt::format("{}: offset {}: {}", name_, offset_ + at_, what));
+    usage_error(kNpyComponent, fmt::format("{}: offset {}: {}", name_, offset_ + at_, what));
   }
   void skip() {
     while (at_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[at_]))) ++at_;
@@ -127,7 +127,7 @@ class HeaderParser {
 
 torch::Tensor parse_npy(std::span<const std::byte> bytes, std::string_view name) {
   const auto fail = [&](size_t offset, std::string_view what) {
-    usage_error(kComponent, fmt::format("{}: offset {}: {}", name, offset, what));
+    usage_error(kNpyComponent, fmt::format("{}: offset {}: {}", name, offset, what));
   };
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   if (!text.starts_with(kMagic)) fail(0, "not a .npy file (expected the magic \\x93NUMPY)");
@@ -144,8 +144,8 @@ torch::Tensor parse_npy(std::span<const std::byte> bytes, std::string_view name)
   bool fortran = false;
   std::vector<int64_t> shape;
   HeaderParser(text.substr(start, header_size), name, start).parse(descr, fortran, shape);
-  const DtypeName* dtype = nullptr;
-  for (const auto& d : kDtypes)
+  const NpyDtype* dtype = nullptr;
+  for (const auto& d : kNpyDtypes)
     if (d.descr == descr) dtype = &d;
   if (!dtype) fail(start, fmt::format("element type '{}' is not supported", descr));
   const size_t body = text.size() - start - header_size;
@@ -170,17 +170,17 @@ torch::Tensor parse_npy(std::span<const std::byte> bytes, std::string_view name)
 }
 
 torch::Tensor read_npy(const std::filesystem::path& path) {
-  return parse_npy(read_bytes(path, kComponent), path.string());
+  return parse_npy(read_bytes(path, kNpyComponent), path.string());
 }
 
 void write_npy(const std::filesystem::path& path, const torch::Tensor& tensor) {
   const torch::Tensor t = tensor.detach().to(torch::kCPU).contiguous();
   std::string_view descr;
-  for (const auto& d : kDtypes)
+  for (const auto& d : kNpyDtypes)
     if (d.dtype == t.scalar_type()) descr = d.descr;
   if (descr.empty())
-    usage_error(kComponent, fmt::format("{}: tensors of type {} cannot be written", path.string(),
-                                        torch::toString(t.scalar_type())));
+    usage_error(kNpyComponent, fmt::format("{}: tensors of type {} cannot be written", path.string(),
+                                           torch::toString(t.scalar_type())));
   std::string shape;
   for (int64_t s : t.sizes()) shape += fmt::format("{},", s);
   if (t.dim() > 1) shape.pop_back();
@@ -191,7 +191,7 @@ void write_npy(const std::filesystem::path& path, const torch::Tensor& tensor) {
   std::string preamble(kMagic);
   preamble +=
       {'\x01', '\x00', static_cast<char>(header.size() & 0xff), static_cast<char>(header.size() >> 8)};
-  AtomicFile file(path, kComponent);
+  AtomicFile file(path, kNpyComponent);
   file.write(preamble);
   file.write(header);
   file.write({static_cast<const std::byte*>(t.data_ptr()), t.nbytes()});

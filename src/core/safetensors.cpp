@@ -16,14 +16,14 @@ namespace ebclr::core {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "files are little endian");
-constexpr std::string_view kComponent = "core.safetensors";
+constexpr std::string_view kSafetensorsComponent = "core.safetensors";
 constexpr uint64_t kMaxHeader = 100'000'000;
 
-struct DtypeName {
+struct SafetensorsDtype {
   std::string_view name;
   torch::Dtype dtype;
 };
-constexpr DtypeName kDtypes[] = {
+constexpr SafetensorsDtype kSafetensorsDtypes[] = {
     {"F32", torch::kFloat32}, {"F64", torch::kFloat64}, {"F16", torch::kFloat16}, {"BF16", torch::kBFloat16},
     {"I64", torch::kInt64},   {"I32", torch::kInt32},   {"I16", torch::kInt16},   {"I8", torch::kInt8},
     {"U8", torch::kUInt8},    {"BOOL", torch::kBool},
@@ -33,13 +33,14 @@ constexpr DtypeName kDtypes[] = {
 
 const torch::Tensor& SafeTensors::at(const std::string& name, std::string_view where) const {
   const auto it = tensors.find(name);
-  if (it == tensors.end()) usage_error(kComponent, fmt::format("{}: no tensor named '{}'", where, name));
+  if (it == tensors.end())
+    usage_error(kSafetensorsComponent, fmt::format("{}: no tensor named '{}'", where, name));
   return it->second;
 }
 
 SafeTensors parse_safetensors(std::span<const std::byte> bytes, std::string_view name) {
   const auto fail = [&](size_t offset, std::string_view what) {
-    usage_error(kComponent, fmt::format("{}: offset {}: {}", name, offset, what));
+    usage_error(kSafetensorsComponent, fmt::format("{}: offset {}: {}", name, offset, what));
   };
   if (bytes.size() < 8) fail(bytes.size(), "file ends inside the header's length");
   uint64_t header_size = 0;
@@ -66,8 +67,8 @@ SafeTensors parse_safetensors(std::span<const std::byte> bytes, std::string_view
         !value.contains("data_offsets") || !value["dtype"].is_string() || !value["shape"].is_array() ||
         !value["data_offsets"].is_array() || value["data_offsets"].size() != 2)
       describe("expected dtype, shape and data_offsets");
-    const DtypeName* dtype = nullptr;
-    for (const auto& d : kDtypes)
+    const SafetensorsDtype* dtype = nullptr;
+    for (const auto& d : kSafetensorsDtypes)
       if (d.name == value["dtype"].get_ref<const std::string&>()) dtype = &d;
     if (!dtype) describe(fmt::format("unknown dtype {}", value["dtype"].dump()));
     std::vector<int64_t> shape;
@@ -106,12 +107,12 @@ SafeTensors parse_safetensors(std::span<const std::byte> bytes, std::string_view
 }
 
 SafeTensors read_safetensors(const std::filesystem::path& path) {
-  return parse_safetensors(read_bytes(path, kComponent), path.string());
+  return parse_safetensors(read_bytes(path, kSafetensorsComponent), path.string());
 }
 
 std::map<std::string, std::string> read_safetensors_metadata(const std::filesystem::path& path) {
   const auto fail = [&](std::string_view what) {
-    usage_error(kComponent, fmt::format("{}: {}", path.string(), what));
+    usage_error(kSafetensorsComponent, fmt::format("{}: {}", path.string(), what));
   };
   std::ifstream in(path, std::ios::binary);
   if (!in) fail("cannot be opened");
@@ -139,10 +140,10 @@ void write_safetensors(const std::filesystem::path& path, const SafeTensors& con
   for (const auto& [name, tensor] : content.tensors) {
     const torch::Tensor t = tensor.detach().to(torch::kCPU).contiguous();
     std::string_view dtype;
-    for (const auto& d : kDtypes)
+    for (const auto& d : kSafetensorsDtypes)
       if (d.dtype == t.scalar_type()) dtype = d.name;
     if (dtype.empty())
-      usage_error(kComponent,
+      usage_error(kSafetensorsComponent,
                   fmt::format("{}: tensor '{}' has a type that cannot be written", path.string(), name));
     header[name] = {
         {"dtype", dtype}, {"shape", t.sizes().vec()}, {"data_offsets", {position, position + t.nbytes()}}};
@@ -152,7 +153,7 @@ void write_safetensors(const std::filesystem::path& path, const SafeTensors& con
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const uint64_t size = text.size();
-  AtomicFile file(path, kComponent);
+  AtomicFile file(path, kSafetensorsComponent);
   file.write({reinterpret_cast<const std::byte*>(&size), 8});
   file.write(text);
   for (const auto& t : tensors) file.write({static_cast<const std::byte*>(t.data_ptr()), t.nbytes()});

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kComponent = "data";
+constexpr std::string_view kCatalogComponent = "data";
 constexpr int64_t kShapesTrain = 10000, kShapesTest = 2000;
 
 const std::vector<std::string> kDigits = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
@@ -129,7 +129,7 @@ TrainTest load_folder(const SourceOptions& o) {
     out.train.name = out.test.name = fs::canonical(folder, ec).filename().string();
     if (out.train.class_names != out.test.class_names)
       core::usage_error(
-          kComponent,
+          kCatalogComponent,
           fmt::format("{}: train and {} have different class folders ({} and {}); make them "
                       "equal",
                       folder.string(), test->filename().string(), out.train.classes(), out.test.classes()));
@@ -161,7 +161,7 @@ fs::path default_data_root() {
   if (const auto v = variable("EBCLR_DATA"); !v.empty()) return v;
   if (const auto v = variable("XDG_CACHE_HOME"); !v.empty()) return fs::path(v) / "ebclr";
   if (const auto v = variable("HOME"); !v.empty()) return fs::path(v) / ".cache" / "ebclr";
-  core::usage_error(kComponent, "neither EBCLR_DATA nor HOME is set; pass --data-root");
+  core::usage_error(kCatalogComponent, "neither EBCLR_DATA nor HOME is set; pass --data-root");
 }
 
 std::vector<CatalogEntry> catalog(const fs::path& data_root) {
@@ -182,13 +182,13 @@ std::vector<CatalogEntry> catalog(const fs::path& data_root) {
 
 TrainTest load(const SourceOptions& o) {
   if (o.limit < 0 || o.limit_test < 0)
-    core::usage_error(kComponent,
+    core::usage_error(kCatalogComponent,
                       fmt::format("limit is {}; expected 0 (all) or more", std::min(o.limit, o.limit_test)));
   if (!(o.test_fraction >= 0 && o.test_fraction < 1))
-    core::usage_error(kComponent,
+    core::usage_error(kCatalogComponent,
                       fmt::format("test_fraction is {}; expected at least 0 and below 1", o.test_fraction));
   if (o.image_size < 0)
-    core::usage_error(kComponent, fmt::format("image_size is {}; expected 8 or more", o.image_size));
+    core::usage_error(kCatalogComponent, fmt::format("image_size is {}; expected 8 or more", o.image_size));
   if (const auto shapes = parse_shapes(o.source)) return load_shapes(*shapes, o);
 
   TrainTest out;
@@ -199,25 +199,26 @@ TrainTest load(const SourceOptions& o) {
     const fs::path root = o.data_root.empty() ? default_data_root() : o.data_root;
     const auto folder = find_folder(*set, root);
     if (!folder)
-      core::usage_error(kComponent, fmt::format("{} is not in {}; run: ebclr data get {}", set->name,
-                                                root.string(), set->get));
+      core::usage_error(kCatalogComponent, fmt::format("{} is not in {}; run: ebclr data get {}", set->name,
+                                                       root.string(), set->get));
     out.train = set->read(*folder, "train");
     out.test = set->read(*folder, "test");
     if (o.image_size > 0 && o.image_size != out.train.height())
       core::usage_error(
-          kComponent,
+          kCatalogComponent,
           fmt::format("image_size {} does not apply to {}, whose images are {} x {}; leave it out",
                       o.image_size, set->name, out.train.height(), out.train.width()));
     if (o.grayscale && out.train.channels() == 3)
-      core::usage_error(kComponent,
+      core::usage_error(kCatalogComponent,
                         fmt::format("grayscale applies to folders and shapes, not to {}", set->name));
     if (!o.labels_csv.empty())
-      core::usage_error(kComponent, fmt::format("a labels file applies to folders, not to {}", set->name));
+      core::usage_error(kCatalogComponent,
+                        fmt::format("a labels file applies to folders, not to {}", set->name));
     if (out.train.height() != out.test.height() || out.train.width() != out.test.width())
-      core::usage_error(
-          kComponent, fmt::format("{}: train images are {} x {}, test images {} x {}; expected one size",
-                                  folder->string(), out.train.height(), out.train.width(), out.test.height(),
-                                  out.test.width()));
+      core::usage_error(kCatalogComponent,
+                        fmt::format("{}: train images are {} x {}, test images {} x {}; expected one size",
+                                    folder->string(), out.train.height(), out.train.width(),
+                                    out.test.height(), out.test.width()));
   } else if (fs::is_directory(o.source, ec)) {
     out = load_folder(o);
   } else {
@@ -225,10 +226,10 @@ TrainTest load(const SourceOptions& o) {
     for (const auto& s : sets) names.push_back(s.name);
     for (const char* s : {"shapes", "shapes28", "shapes-gray", "shapes28-gray"}) names.emplace_back(s);
     const auto near = core::nearest(o.source, names);
-    core::usage_error(kComponent, fmt::format("{}: neither a known set nor a folder{}; known: {}",
-                                              o.source.empty() ? "(empty name)" : o.source,
-                                              near ? fmt::format("; did you mean {}?", *near) : "",
-                                              core::join(names, ", ")));
+    core::usage_error(kCatalogComponent, fmt::format("{}: neither a known set nor a folder{}; known: {}",
+                                                     o.source.empty() ? "(empty name)" : o.source,
+                                                     near ? fmt::format("; did you mean {}?", *near) : "",
+                                                     core::join(names, ", ")));
   }
   out.train = limit(out.train, o.limit, o.seed);
   if (out.test.size() > 0) out.test = limit(out.test, o.limit_test, o.seed);

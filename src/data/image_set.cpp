@@ -14,7 +14,7 @@ namespace ebclr::data {
 
 namespace {
 
-constexpr std::string_view kComponent = "data.set";
+constexpr std::string_view kImageSetComponent = "data.set";
 
 // What the draws of kSubset are for.
 constexpr uint64_t kLimitDraw = 1, kHoldOutDraw = 2;
@@ -80,7 +80,8 @@ ImageSet select(const ImageSet& set, const torch::Tensor& indices) {
   if (rows.numel() > 0) {
     const auto low = rows.min().item<int64_t>(), high = rows.max().item<int64_t>();
     if (low < 0 || high >= set.size())
-      core::usage_error(kComponent, fmt::format("image {} of a set of {}", low < 0 ? low : high, set.size()));
+      core::usage_error(kImageSetComponent,
+                        fmt::format("image {} of a set of {}", low < 0 ? low : high, set.size()));
   }
   out.pixels = set.pixels.index_select(0, rows);
   if (set.labels.defined()) out.labels = set.labels.index_select(0, rows);
@@ -93,7 +94,8 @@ ImageSet select(const ImageSet& set, const torch::Tensor& indices) {
 }
 
 ImageSet limit(const ImageSet& set, int64_t limit, uint64_t seed) {
-  if (limit < 0) core::usage_error(kComponent, fmt::format("limit is {}; expected 0 (all) or more", limit));
+  if (limit < 0)
+    core::usage_error(kImageSetComponent, fmt::format("limit is {}; expected 0 (all) or more", limit));
   if (limit == 0 || limit >= set.size()) return set;
   auto groups = shuffled_groups(set, seed, kLimitDraw);
   std::vector<int64_t> taken;
@@ -123,7 +125,7 @@ ImageSet limit(const ImageSet& set, int64_t limit, uint64_t seed) {
 
 std::pair<torch::Tensor, torch::Tensor> hold_out(const ImageSet& set, double fraction, uint64_t seed) {
   if (!(fraction >= 0 && fraction < 1))
-    core::usage_error(kComponent,
+    core::usage_error(kImageSetComponent,
                       fmt::format("held-out fraction is {}; expected at least 0 and below 1", fraction));
   const auto groups = shuffled_groups(set, seed, kHoldOutDraw);
   std::vector<int64_t> rest, held, sizes;

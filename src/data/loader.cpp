@@ -15,7 +15,7 @@
 namespace ebclr::data {
 
 namespace {
-constexpr std::string_view kComponent = "data.loader";
+constexpr std::string_view kLoaderComponent = "data.loader";
 }
 
 torch::Tensor epoch_order(int64_t n, uint64_t seed, uint64_t epoch) {
@@ -114,22 +114,23 @@ struct Loader::Impl {
 
 Loader::Loader(std::shared_ptr<const ImageSet> set, ViewOptions views, LoaderOptions options, int64_t epoch,
                int64_t batch) {
-  if (!set || set->size() == 0) core::usage_error(kComponent, "the set has no images");
+  if (!set || set->size() == 0) core::usage_error(kLoaderComponent, "the set has no images");
   if (options.batch_size < 1)
-    core::usage_error(kComponent, fmt::format("batch_size is {}; expected at least 1", options.batch_size));
+    core::usage_error(kLoaderComponent,
+                      fmt::format("batch_size is {}; expected at least 1", options.batch_size));
   if (options.world < 1 || options.rank < 0 || options.rank >= options.world)
-    core::usage_error(kComponent, fmt::format("rank {} of {} processes; expected 0 <= rank < world",
-                                              options.rank, options.world));
+    core::usage_error(kLoaderComponent, fmt::format("rank {} of {} processes; expected 0 <= rank < world",
+                                                    options.rank, options.world));
   options.threads = std::max(options.threads, 1);
   options.ahead = std::max(options.ahead, 1);
   const int64_t global = options.batch_size * options.world, n = set->size();
   // Without drop_last the rest makes a batch if every process gets at least one image of it.
   const int64_t per_epoch = n / global + (!options.drop_last && n % global >= options.world ? 1 : 0);
   if (per_epoch < 1)
-    core::usage_error(kComponent,
+    core::usage_error(kLoaderComponent,
                       fmt::format("{} images do not fill one batch of {}; lower batch_size", n, global));
   if (epoch < 0 || batch < 0)
-    core::usage_error(kComponent,
+    core::usage_error(kLoaderComponent,
                       fmt::format("start at epoch {}, batch {}; expected 0 or more", epoch, batch));
   if (!set->pixels.is_contiguous()) {
     auto copy = std::make_shared<ImageSet>(*set);

@@ -16,15 +16,15 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kComponent = "data.archive";
+constexpr std::string_view kTarGzComponent = "data.archive";
 
 class GzipReader {
  public:
   explicit GzipReader(const fs::path& path) : path_(path), file_(gzopen(path.c_str(), "rb"), gzclose) {
-    if (!file_) core::usage_error(kComponent, fmt::format("{}: cannot be opened", path.string()));
+    if (!file_) core::usage_error(kTarGzComponent, fmt::format("{}: cannot be opened", path.string()));
     gzbuffer(file_.get(), 1 << 18);
     if (gzdirect(file_.get()))
-      core::usage_error(kComponent,
+      core::usage_error(kTarGzComponent,
                         fmt::format("{}: offset 0: not gzip data (magic 1f 8b expected)", path.string()));
   }
 
@@ -34,15 +34,15 @@ class GzipReader {
     int code = Z_OK;
     gzerror(file_.get(), &code);
     if (n < 0 || code == Z_BUF_ERROR || code == Z_DATA_ERROR)
-      core::usage_error(kComponent, fmt::format("{}: offset {}: gzip data is {}", path_.string(), offset_,
-                                                code == Z_BUF_ERROR ? "truncated" : "damaged"));
+      core::usage_error(kTarGzComponent, fmt::format("{}: offset {}: gzip data is {}", path_.string(),
+                                                     offset_, code == Z_BUF_ERROR ? "truncated" : "damaged"));
     offset_ += n;
     return static_cast<size_t>(n);
   }
   void read_exactly(void* to, size_t size) {
     if (read(to, size) != size)
-      core::usage_error(kComponent, fmt::format("{}: offset {}: the archive ends inside a member",
-                                                path_.string(), offset_));
+      core::usage_error(kTarGzComponent, fmt::format("{}: offset {}: the archive ends inside a member",
+                                                     path_.string(), offset_));
   }
   uint64_t offset() const { return offset_; }
 
@@ -80,11 +80,11 @@ bool checksum_holds(const Block& block) {
 
 void gunzip(const fs::path& source, const fs::path& target, uint64_t limit) {
   GzipReader in(source);
-  core::AtomicFile out(target, kComponent);
+  core::AtomicFile out(target, kTarGzComponent);
   std::vector<char> buffer(1 << 20);
   while (const size_t n = in.read(buffer.data(), buffer.size())) {
     if (in.offset() > limit)
-      core::usage_error(kComponent, fmt::format("{}: holds more than {} bytes", source.string(), limit));
+      core::usage_error(kTarGzComponent, fmt::format("{}: holds more than {} bytes", source.string(), limit));
     out.write(bytes_of(buffer, n));
   }
   out.commit();
@@ -100,10 +100,11 @@ void extract(const fs::path& archive, const std::map<std::string, fs::path>& wan
     if (block[0] == 0) break;  // the archive's end
     const uint64_t at = in.offset() - kBlock;
     if (!checksum_holds(block))
-      core::usage_error(kComponent, fmt::format("{}: offset {}: damaged tar header", archive.string(), at));
+      core::usage_error(kTarGzComponent,
+                        fmt::format("{}: offset {}: damaged tar header", archive.string(), at));
     uint64_t size = octal(block, 124, 12);
     if (size > (uint64_t{1} << 36))
-      core::usage_error(kComponent,
+      core::usage_error(kTarGzComponent,
                         fmt::format("{}: offset {}: member size out of range", archive.string(), at + 124));
     const std::string path(reinterpret_cast<const char*>(block.data()),
                            std::find(block.begin(), block.begin() + 100, 0) - block.begin());
@@ -112,10 +113,10 @@ void extract(const fs::path& archive, const std::map<std::string, fs::path>& wan
     const bool take =
         (block[156] == '0' || block[156] == 0) && target != wanted.end() && missing.contains(name);
     if (take && size > limit)
-      core::usage_error(kComponent, fmt::format("{}: {} holds {} bytes; expected at most {}",
-                                                archive.string(), name, size, limit));
+      core::usage_error(kTarGzComponent, fmt::format("{}: {} holds {} bytes; expected at most {}",
+                                                     archive.string(), name, size, limit));
     std::unique_ptr<core::AtomicFile> out;
-    if (take) out = std::make_unique<core::AtomicFile>(target->second, kComponent);
+    if (take) out = std::make_unique<core::AtomicFile>(target->second, kTarGzComponent);
     uint64_t left = (size + kBlock - 1) / kBlock * kBlock;
     while (left > 0) {
       const auto part = static_cast<size_t>(std::min<uint64_t>(left, buffer.size()));
@@ -131,7 +132,8 @@ void extract(const fs::path& archive, const std::map<std::string, fs::path>& wan
     }
   }
   if (!missing.empty())
-    core::usage_error(kComponent, fmt::format("{}: has no member {}", archive.string(), *missing.begin()));
+    core::usage_error(kTarGzComponent,
+                      fmt::format("{}: has no member {}", archive.string(), *missing.begin()));
 }
 
 }  // namespace ebclr::data

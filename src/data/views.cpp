@@ -13,11 +13,11 @@ namespace ebclr::data {
 
 namespace {
 
-constexpr std::string_view kComponent = "data.views";
+constexpr std::string_view kViewsComponent = "data.views";
 
 void check(bool good, std::string_view option, double value, std::string_view expected) {
   if (!good)
-    core::usage_error(kComponent, fmt::format("augment.{} is {}; expected {}", option, value, expected));
+    core::usage_error(kViewsComponent, fmt::format("augment.{} is {}; expected {}", option, value, expected));
 }
 
 void check_probability(std::string_view option, double p) {
@@ -59,9 +59,10 @@ ViewMaker::ViewMaker(const ViewOptions& options, int64_t channels, int64_t heigh
     : options_(options), channels_(channels), height_(height), width_(width) {
   const auto& o = options_;
   if (channels != 1 && channels != 3)
-    core::usage_error(kComponent, fmt::format("images have {} channels; expected 1 or 3", channels));
+    core::usage_error(kViewsComponent, fmt::format("images have {} channels; expected 1 or 3", channels));
   if (height < 1 || width < 1)
-    core::usage_error(kComponent, fmt::format("images are {} x {}; expected at least 1 x 1", height, width));
+    core::usage_error(kViewsComponent,
+                      fmt::format("images are {} x {}; expected at least 1 x 1", height, width));
   check(o.crop_min > 0 && o.crop_min <= 1, "crop_min", o.crop_min, "above 0, at most 1");
   check(o.crop_max >= o.crop_min && o.crop_max <= 1, "crop_max", o.crop_max, "crop_min to 1");
   check(o.ratio_min > 0 && std::isfinite(o.ratio_min), "ratio_min", o.ratio_min, "above 0");
@@ -153,7 +154,7 @@ torch::Tensor make_views(const ViewMaker& maker, const ImageSet& set, const torc
                          uint64_t seed, uint64_t epoch, uint64_t view, uint64_t batch_number) {
   if (set.size() == 0 || set.channels() != maker.channels() || set.height() != maker.height() ||
       set.width() != maker.width())
-    core::usage_error(kComponent,
+    core::usage_error(kViewsComponent,
                       fmt::format("the set's images do not have the {} x {} x {} that views are made of",
                                   maker.channels(), maker.height(), maker.width()));
   const auto pixels = set.pixels.contiguous();
@@ -165,7 +166,7 @@ torch::Tensor make_views(const ViewMaker& maker, const ImageSet& set, const torc
   auto* values = out.data_ptr<float>();
   for (int64_t i = 0; i < count; ++i) {
     if (index[i] < 0 || index[i] >= set.size())
-      core::usage_error(kComponent, fmt::format("image {} of a set of {}", index[i], set.size()));
+      core::usage_error(kViewsComponent, fmt::format("image {} of a set of {}", index[i], set.size()));
     const ViewKey key{.seed = seed,
                       .epoch = epoch,
                       .image = static_cast<uint64_t>(index[i]),

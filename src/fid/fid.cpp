@@ -14,20 +14,20 @@
 
 namespace ebclr::fid {
 namespace {
-constexpr std::string_view kComponent = "fid";
+constexpr std::string_view kFidComponent = "fid";
 constexpr int64_t kChunk = 250;  // images in memory at a time
 constexpr int64_t kGrid = 64;
 
 void check(const FrechetOptions& o) {
-  if (o.samples < 2) core::usage_error(kComponent, fmt::format("{} samples; use 2 or more", o.samples));
+  if (o.samples < 2) core::usage_error(kFidComponent, fmt::format("{} samples; use 2 or more", o.samples));
   if (o.reference_images < 2)
-    core::usage_error(kComponent, fmt::format("{} reference images; use 2 or more", o.reference_images));
-  if (o.steps < 0) core::usage_error(kComponent, fmt::format("{} steps; use 0 or more", o.steps));
+    core::usage_error(kFidComponent, fmt::format("{} reference images; use 2 or more", o.reference_images));
+  if (o.steps < 0) core::usage_error(kFidComponent, fmt::format("{} steps; use 0 or more", o.steps));
   if (o.marginal_views < 1)
-    core::usage_error(kComponent,
+    core::usage_error(kFidComponent,
                       fmt::format("{} views that define the marginal; use 1 or more", o.marginal_views));
   if (o.against != "views" && o.against != "images")
-    core::usage_error(kComponent, fmt::format("comparison with '{}'; choose views or images", o.against));
+    core::usage_error(kFidComponent, fmt::format("comparison with '{}'; choose views or images", o.against));
 }
 
 data::TrainTest load_set(const run::Run& run, const FrechetOptions& o) {
@@ -132,7 +132,7 @@ FrechetResult frechet_of_run(const run::Run& run, const FrechetOptions& o, const
     r.notes.push_back(fmt::format("the replay buffer holds {} chains: so many samples instead of {}",
                                   r.samples, o.samples));
     if (r.samples < 2)
-      core::usage_error(kComponent,
+      core::usage_error(kFidComponent,
                         "the replay buffer holds fewer than 2 chains; use --init data or uniform");
   }
   const auto sets = load_set(run, o);
@@ -140,11 +140,11 @@ FrechetResult frechet_of_run(const run::Run& run, const FrechetOptions& o, const
   const std::vector<int64_t> shape = {density.images->channels(), density.images->height(),
                                       density.images->width()};
   if (real.size() < 4)
-    core::usage_error(kComponent,
+    core::usage_error(kFidComponent,
                       fmt::format("'{}' has {} train images; 4 or more are needed", real.name, real.size()));
   if (o.inception.empty() && real.pixels.sizes().slice(1) != torch::IntArrayRef(shape))
     core::usage_error(
-        kComponent,
+        kFidComponent,
         fmt::format(
             "samples of the run are {}, images of {} are {}; choose a set of the same shape, or compare with "
             "--inception",
@@ -221,7 +221,7 @@ FrechetResult frechet_of_run(const run::Run& run, const FrechetOptions& o, const
                                           [&](double part) { share(part, n); });
     const auto samples = chunk.samples.to(torch::kCPU);
     if (!torch::isfinite(samples).all().item<bool>())
-      core::run_error(kComponent,
+      core::run_error(kFidComponent,
                       fmt::format("chains of {} diverged: samples are not finite; use fewer --steps",
                                   run.folder().root.string()));
     meter.add(begun, start);

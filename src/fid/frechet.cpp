@@ -10,22 +10,23 @@
 
 namespace ebclr::fid {
 namespace {
-constexpr std::string_view kComponent = "fid";
+constexpr std::string_view kFrechetComponent = "fid";
 }
 
 void Moments::add(const torch::Tensor& features) {
   torch::NoGradGuard no_grad;
   if (features.dim() != 2)
-    core::usage_error(kComponent,
+    core::usage_error(kFrechetComponent,
                       fmt::format("features with {} dimensions; expected [N, D]", features.dim()));
   const int64_t n = features.size(0);
   if (n == 0) return;
   const auto x = features.detach().to(torch::kCPU, torch::kFloat64);
   if (count_ > 0 && x.size(1) != mean_.size(0))
-    core::usage_error(kComponent,
+    core::usage_error(kFrechetComponent,
                       fmt::format("features of size {} after features of size {}", x.size(1), mean_.size(0)));
   if (!torch::isfinite(x).all().item<bool>())
-    core::run_error(kComponent, "features that are not finite; the images or the network have diverged");
+    core::run_error(kFrechetComponent,
+                    "features that are not finite; the images or the network have diverged");
   // Sums around each batch's own mean, then merged: no cancellation of large means.
   const auto mean = x.mean(0);
   const auto centred = x - mean;
@@ -45,7 +46,7 @@ void Moments::add(const torch::Tensor& features) {
 
 Gaussian Moments::gaussian() const {
   if (count_ < 2)
-    core::usage_error(kComponent,
+    core::usage_error(kFrechetComponent,
                       fmt::format("{} images are too few for a covariance; use 2 or more", count_));
   return {mean_.clone(), scatter_ / static_cast<double>(count_ - 1), count_};
 }
@@ -65,8 +66,8 @@ FrechetReference::FrechetReference(Gaussian gaussian) : gaussian_(std::move(gaus
 double FrechetReference::distance(const Gaussian& other) const {
   torch::NoGradGuard no_grad;
   if (other.dimensions() != gaussian_.dimensions())
-    core::usage_error(kComponent, fmt::format("features of size {} against features of size {}",
-                                              other.dimensions(), gaussian_.dimensions()));
+    core::usage_error(kFrechetComponent, fmt::format("features of size {} against features of size {}",
+                                                     other.dimensions(), gaussian_.dimensions()));
   // With S1 = L L^T the matrix L^T S2 L is symmetric and has the eigenvalues of S1^1/2 S2 S1^1/2 that are not
   // zero, in rank x rank instead of D x D.
   double root = 0;

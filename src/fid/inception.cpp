@@ -11,7 +11,7 @@
 namespace ebclr::fid {
 namespace {
 namespace fs = std::filesystem;
-constexpr std::string_view kComponent = "fid.inception";
+constexpr std::string_view kInceptionComponent = "fid.inception";
 constexpr int64_t kSide = 299, kBatch = 32;
 constexpr const char* kHowTo = "; docs/fid.md says how to make one";
 
@@ -40,7 +40,7 @@ class Inception : public Ruler {
     for (const auto& argument : schema.arguments()) asks_features_ |= argument.name() == "return_features";
     if (o_.range == "auto") o_.range = asks_features_ ? "0,255" : "0,1";
     if (o_.range != "0,1" && o_.range != "-1,1" && o_.range != "0,255")
-      core::usage_error(kComponent,
+      core::usage_error(kInceptionComponent,
                         fmt::format("pixel range '{}'; choose auto, 0,1 or -1,1 or 0,255", o_.range));
     try_out();
   }
@@ -62,9 +62,10 @@ class Inception : public Ruler {
  private:
   void load() {
     std::error_code ec;
-    if (!fs::exists(o_.file, ec)) core::usage_error(kComponent, fmt::format("{}: no such file", name_));
+    if (!fs::exists(o_.file, ec))
+      core::usage_error(kInceptionComponent, fmt::format("{}: no such file", name_));
     if (fs::is_directory(o_.file, ec))
-      core::usage_error(kComponent,
+      core::usage_error(kInceptionComponent,
                         fmt::format("{}: is a folder; expected a TorchScript file{}", name_, kHowTo));
     try {
       module_ = torch::jit::load(name_, o_.device);
@@ -72,15 +73,17 @@ class Inception : public Ruler {
     } catch (const std::exception& e) {
       const std::string text = e.what();
       if (text.find("constants.pkl") != std::string::npos)
-        core::usage_error(kComponent,
+        core::usage_error(kInceptionComponent,
                           fmt::format("{}: holds weights without their code (torch.save); expected a "
                                       "TorchScript file{}",
                                       name_, kHowTo));
-      core::usage_error(kComponent, fmt::format("{}: not a TorchScript file, or a damaged one ({}){}", name_,
-                                                reason(e), kHowTo));
+      core::usage_error(
+          kInceptionComponent,
+          fmt::format("{}: not a TorchScript file, or a damaged one ({}){}", name_, reason(e), kHowTo));
     }
     if (!module_.find_method("forward"))
-      core::usage_error(kComponent, fmt::format("{}: its module has no forward(images){}", name_, kHowTo));
+      core::usage_error(kInceptionComponent,
+                        fmt::format("{}: its module has no forward(images){}", name_, kHowTo));
   }
 
   // images [n, C, H, W], n <= kBatch -> [n, D]
@@ -99,20 +102,20 @@ class Inception : public Ruler {
       out = asks_features_ ? module_.get_method("forward")({x}, {{"return_features", true}})
                            : module_.get_method("forward")({x});
     } catch (const std::exception& e) {
-      core::usage_error(kComponent, fmt::format("{}: fails on float images {}: {}{}", name_, shape_of(x),
-                                                reason(e), kHowTo));
+      core::usage_error(kInceptionComponent, fmt::format("{}: fails on float images {}: {}{}", name_,
+                                                         shape_of(x), reason(e), kHowTo));
     }
     // Some wrap the features in a list or tuple of one.
     if (out.isTuple() && out.toTupleRef().elements().size() == 1) out = out.toTupleRef().elements()[0];
     if (out.isTensorList() && out.toTensorVector().size() == 1) out = out.toTensorVector()[0];
     if (!out.isTensor())
-      core::usage_error(kComponent, fmt::format("{}: returns {} instead of one tensor of features{}", name_,
-                                                out.tagKind(), kHowTo));
+      core::usage_error(kInceptionComponent, fmt::format("{}: returns {} instead of one tensor of features{}",
+                                                         name_, out.tagKind(), kHowTo));
     auto f = out.toTensor();
     const bool fits = (f.dim() == 2 || (f.dim() == 4 && f.size(2) == 1 && f.size(3) == 1)) &&
                       f.size(0) == x.size(0) && f.size(1) == o_.dimensions;
     if (!fits)
-      core::usage_error(kComponent,
+      core::usage_error(kInceptionComponent,
                         fmt::format("{}: gives {} for {} images; expected [{}, {}], the features before "
                                     "the last layer{}",
                                     name_, shape_of(f), x.size(0), x.size(0), o_.dimensions, kHowTo));
@@ -125,9 +128,10 @@ class Inception : public Ruler {
     const auto ramp = torch::linspace(-1, 1, 32).view({1, 1, 1, 32}).expand({1, 3, 32, 32});
     const auto f = run(torch::cat({ramp, ramp.flip(3).mul(0.5)}));
     if (!torch::isfinite(f).all().item<bool>())
-      core::usage_error(kComponent, fmt::format("{}: gives features that are not finite{}", name_, kHowTo));
+      core::usage_error(kInceptionComponent,
+                        fmt::format("{}: gives features that are not finite{}", name_, kHowTo));
     if (f[0].equal(f[1]))
-      core::usage_error(kComponent,
+      core::usage_error(kInceptionComponent,
                         fmt::format("{}: gives the same features for different images{}", name_, kHowTo));
   }
 

@@ -12,7 +12,7 @@
 
 namespace ebclr::fid {
 namespace {
-constexpr std::string_view kComponent = "sample";
+constexpr std::string_view kModelSamplesComponent = "sample";
 // Chains of the buffer are as old as chains get: their noise is at its smallest.
 constexpr int64_t kOld = 1 << 20;
 }  // namespace
@@ -26,8 +26,9 @@ Density load_density(const run::Run& run, const DensityOptions& o) {
   if (!o.data_root.empty()) source.data_root = o.data_root;
   d.images = std::make_shared<const data::ImageSet>(data::load(source).train);
   if (d.images->channels() != d.model.encoder->options().channels)
-    core::usage_error(kComponent, fmt::format("{} has {} channels, the encoder expects {}", d.images->name,
-                                              d.images->channels(), d.model.encoder->options().channels));
+    core::usage_error(kModelSamplesComponent,
+                      fmt::format("{} has {} channels, the encoder expects {}", d.images->name,
+                                  d.images->channels(), d.model.encoder->options().channels));
   core::Rng rng(o.seed, core::Stream::kChains, {7});
   const auto views =
       train::data_proposals(d.images, run.config().views)(std::min(o.references, d.images->size()), rng);
@@ -46,12 +47,14 @@ ChainStarts::ChainStarts(const run::Run& run, const Density& density, const std:
   } else if (init == "buffer") {
     const auto buffer = run.newest_buffer();
     if (buffer.tensors.empty())
-      core::usage_error(kComponent, fmt::format("{}: has no replay buffer; use --init data or uniform",
-                                                run.folder().root.string()));
+      core::usage_error(
+          kModelSamplesComponent,
+          fmt::format("{}: has no replay buffer; use --init data or uniform", run.folder().root.string()));
     chains_ = buffer.at("chains", "buffer").to(torch::kFloat32);
     age_ = kOld;
   } else {
-    core::usage_error(kComponent, fmt::format("chains from '{}'; choose data, uniform or buffer", init));
+    core::usage_error(kModelSamplesComponent,
+                      fmt::format("chains from '{}'; choose data, uniform or buffer", init));
   }
 }
 

@@ -14,7 +14,7 @@ namespace ebclr::run {
 namespace {
 namespace fs = std::filesystem;
 
-constexpr std::string_view kComponent = "checkpoint";
+constexpr std::string_view kCheckpointComponent = "checkpoint";
 constexpr int kFormat = 1;
 
 // A fast 64-bit checksum: four independent multiply-mix lanes over 32 bytes at a time.
@@ -78,14 +78,15 @@ Position to_position(const nlohmann::json& j) {
 nlohmann::json parse_state(const std::map<std::string, std::string>& metadata, const fs::path& path) {
   const auto it = metadata.find("state");
   if (it == metadata.end())
-    core::usage_error(kComponent, fmt::format("{}: not a checkpoint of ebclr", path.string()));
+    core::usage_error(kCheckpointComponent, fmt::format("{}: not a checkpoint of ebclr", path.string()));
   const auto state = nlohmann::json::parse(it->second, nullptr, false);
   if (state.is_discarded() || !state.contains("format") || !state.contains("position"))
-    core::usage_error(kComponent, fmt::format("{}: its state cannot be read", path.string()));
+    core::usage_error(kCheckpointComponent, fmt::format("{}: its state cannot be read", path.string()));
   if (state["format"] != kFormat)
     core::usage_error(
-        kComponent, fmt::format("{}: format {} is not the {} of this program; use the version that wrote it",
-                                path.string(), state["format"].dump(), kFormat));
+        kCheckpointComponent,
+        fmt::format("{}: format {} is not the {} of this program; use the version that wrote it",
+                    path.string(), state["format"].dump(), kFormat));
   return state;
 }
 
@@ -147,21 +148,21 @@ Snapshot read_checkpoint(const CheckpointFile& file, bool with_buffer) {
   const auto stored = out.tensors.metadata.find("checksum");
   if (stored == out.tensors.metadata.end() ||
       stored->second != checksum(out.tensors, out.tensors.metadata["state"]))
-    core::usage_error(kComponent,
+    core::usage_error(kCheckpointComponent,
                       fmt::format("{}: checksum does not fit; the file is damaged", file.path.string()));
   try {
     out.position = to_position(state.at("position"));
     out.small = state.at("small");
   } catch (const nlohmann::json::exception&) {
-    core::usage_error(kComponent, fmt::format("{}: its state is incomplete", file.path.string()));
+    core::usage_error(kCheckpointComponent, fmt::format("{}: its state is incomplete", file.path.string()));
   }
   if (with_buffer && state.contains("buffer")) {
     if (file.buffer.empty())
-      core::usage_error(kComponent,
+      core::usage_error(kCheckpointComponent,
                         fmt::format("{}: its replay buffer is not there any more", file.path.string()));
     out.buffer = core::read_safetensors(file.buffer);
     if (checksum(out.buffer, "") != state["buffer"]["checksum"])
-      core::usage_error(kComponent,
+      core::usage_error(kCheckpointComponent,
                         fmt::format("{}: checksum does not fit; the file is damaged", file.buffer.string()));
   }
   return out;
@@ -183,7 +184,7 @@ Position read_position(const CheckpointFile& file) {
   try {
     return to_position(parse_state(core::read_safetensors_metadata(file.path), file.path).at("position"));
   } catch (const nlohmann::json::exception&) {
-    core::usage_error(kComponent, fmt::format("{}: its state is incomplete", file.path.string()));
+    core::usage_error(kCheckpointComponent, fmt::format("{}: its state is incomplete", file.path.string()));
   }
 }
 

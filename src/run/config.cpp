@@ -15,7 +15,7 @@
 namespace ebclr::run {
 namespace {
 
-constexpr std::string_view kComponent = "config";
+constexpr std::string_view kConfigComponent = "config";
 
 const Field* find_field(const std::string& key) {
   for (const auto& f : fields())
@@ -29,14 +29,15 @@ void apply(Config& config, const std::string& key, const std::string& value, con
     std::vector<std::string> keys;
     for (const auto& f : fields()) keys.push_back(f.key);
     const auto near = core::nearest(key, keys);
-    core::usage_error(kComponent, fmt::format("{}: unknown key '{}'{}", origin, key,
-                                              near ? fmt::format("; did you mean '{}'?", *near)
-                                                   : "; `ebclr config keys` lists all keys"));
+    core::usage_error(kConfigComponent, fmt::format("{}: unknown key '{}'{}", origin, key,
+                                                    near ? fmt::format("; did you mean '{}'?", *near)
+                                                         : "; `ebclr config keys` lists all keys"));
   }
   try {
     field->set(config, value);
   } catch (const std::invalid_argument& e) {
-    core::usage_error(kComponent, fmt::format("{}: {} is '{}'; expected {}", origin, key, value, e.what()));
+    core::usage_error(kConfigComponent,
+                      fmt::format("{}: {} is '{}'; expected {}", origin, key, value, e.what()));
   }
   config.origins[key] = origin;
 }
@@ -49,8 +50,8 @@ void flatten(const YAML::Node& node, const std::string& prefix, const std::strin
     } else if (item.second.IsScalar()) {
       layer.values.emplace_back(key, item.second.as<std::string>());
     } else {
-      core::usage_error(kComponent, fmt::format("{}: line {}: '{}' must be a single value", origin,
-                                                item.second.Mark().line + 1, key));
+      core::usage_error(kConfigComponent, fmt::format("{}: line {}: '{}' must be a single value", origin,
+                                                      item.second.Mark().line + 1, key));
     }
   }
 }
@@ -59,7 +60,7 @@ YAML::Node parse_yaml(const std::string& yaml, const std::string& origin) {
   try {
     return YAML::Load(yaml);
   } catch (const YAML::Exception& e) {
-    core::usage_error(kComponent,
+    core::usage_error(kConfigComponent,
                       fmt::format("{}: line {}: not valid YAML ({})", origin, e.mark.line + 1, e.msg));
   }
 }
@@ -81,7 +82,7 @@ Layer parse_layer(const std::string& yaml, const std::string& origin, std::vecto
   const auto node = parse_yaml(yaml, origin);
   Layer layer{origin, {}};
   if (node.IsNull()) return layer;
-  if (!node.IsMap()) core::usage_error(kComponent, fmt::format("{}: expected keys and values", origin));
+  if (!node.IsMap()) core::usage_error(kConfigComponent, fmt::format("{}: expected keys and values", origin));
   if (is_legacy(yaml)) return translate_legacy(yaml, origin, warnings);
   flatten(node, "", origin, layer);
   return layer;
@@ -89,20 +90,20 @@ Layer parse_layer(const std::string& yaml, const std::string& origin, std::vecto
 
 Layer read_layer(const std::string& file_or_name, std::vector<std::string>& warnings) {
   if (std::filesystem::is_regular_file(file_or_name))
-    return parse_layer(core::read_text(file_or_name, kComponent), file_or_name, warnings);
+    return parse_layer(core::read_text(file_or_name, kConfigComponent), file_or_name, warnings);
   if (const auto text = find_shipped(file_or_name)) return parse_layer(*text, file_or_name, warnings);
   std::vector<std::string> names;
   for (const auto& c : shipped_configs()) names.push_back(c.name);
   const auto near = core::nearest(file_or_name, names);
-  core::usage_error(kComponent, fmt::format("{}: no such file or shipped configuration{}", file_or_name,
-                                            near ? fmt::format("; did you mean '{}'?", *near)
-                                                 : "; `ebclr config list` names the shipped ones"));
+  core::usage_error(kConfigComponent, fmt::format("{}: no such file or shipped configuration{}", file_or_name,
+                                                  near ? fmt::format("; did you mean '{}'?", *near)
+                                                       : "; `ebclr config list` names the shipped ones"));
 }
 
 std::pair<std::string, std::string> parse_assignment(const std::string& text) {
   const auto at = text.find('=');
   if (at == std::string::npos || at == 0)
-    core::usage_error(kComponent, fmt::format("--set '{}': expected key=value", text));
+    core::usage_error(kConfigComponent, fmt::format("--set '{}': expected key=value", text));
   return {text.substr(0, at), text.substr(at + 1)};
 }
 
@@ -142,7 +143,7 @@ Config resolve(const std::vector<Layer>& layers) {
     for (const auto& [key, value] : layer.values) apply(config, key, value, layer.origin);
 
   const auto require = [](bool ok, const std::string& text) {
-    if (!ok) core::usage_error(kComponent, text);
+    if (!ok) core::usage_error(kConfigComponent, text);
   };
   require(config.views.crop_min > 0 && config.views.crop_min <= config.views.crop_max,
           fmt::format("augment.crop_min {} and crop_max {} must satisfy 0 < min <= max",

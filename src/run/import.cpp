@@ -13,13 +13,14 @@ namespace ebclr::run {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr std::string_view kComponent = "import";
+constexpr std::string_view kImportComponent = "import";
 
 const TorchValue& dict_at(const TorchValue& value, const std::string& key, const fs::path& path) {
   const auto* found = value.find(key);
   if (!found || !found->dict())
-    core::usage_error(kComponent, fmt::format("{}: has no '{}'; expected a checkpoint of the released code",
-                                              path.string(), key));
+    core::usage_error(
+        kImportComponent,
+        fmt::format("{}: has no '{}'; expected a checkpoint of the released code", path.string(), key));
   return *found;
 }
 
@@ -31,19 +32,20 @@ void take_state(const TorchValue& state, const torch::nn::Module& module, const 
     known.push_back(name);
     const auto* found = state.find(name);
     if (!found || !found->tensor())
-      core::usage_error(kComponent,
+      core::usage_error(kImportComponent,
                         fmt::format("{}: '{}' is missing; does the configuration belong to this checkpoint?",
                                     path.string(), name));
     const auto tensor = found->tensor()->to(target.scalar_type());
     if (tensor.sizes() != target.sizes())
-      core::usage_error(kComponent, fmt::format("{}: '{}' has another shape than the configuration says",
-                                                path.string(), name));
+      core::usage_error(
+          kImportComponent,
+          fmt::format("{}: '{}' has another shape than the configuration says", path.string(), name));
     snapshot.tensors.tensors["method/" + prefix + name] = tensor.contiguous();
   }
   for (const auto& [key, value] : *state.dict())
     if (key.text() && std::find(known.begin(), known.end(), *key.text()) == known.end())
       core::usage_error(
-          kComponent,
+          kImportComponent,
           fmt::format("{}: unexpected tensor '{}'; does the configuration belong to this checkpoint?",
                       path.string(), *key.text()));
 }
@@ -56,14 +58,15 @@ std::vector<std::string> import_released(const fs::path& checkpoint, const std::
   const auto config = resolve({read_layer(config_name, notes)});
   const auto value = read_torch_file(checkpoint);
   if (!value.dict())
-    core::usage_error(kComponent,
+    core::usage_error(kImportComponent,
                       fmt::format("{}: expected a dictionary with enc_state_dict and proj_state_dict",
                                   checkpoint.string()));
   const auto &enc = dict_at(value, "enc_state_dict", checkpoint),
              &proj = dict_at(value, "proj_state_dict", checkpoint);
   const auto* stem = enc.find("conv1.weight");
   if (!stem || !stem->tensor() || stem->tensor()->dim() != 4)
-    core::usage_error(kComponent, fmt::format("{}: enc_state_dict has no conv1.weight", checkpoint.string()));
+    core::usage_error(kImportComponent,
+                      fmt::format("{}: enc_state_dict has no conv1.weight", checkpoint.string()));
 
   Snapshot snapshot;
   auto options = config.method.encoder;
@@ -82,11 +85,11 @@ std::vector<std::string> import_released(const fs::path& checkpoint, const std::
     snapshot.position.seconds = std::get<double>(v->data);
 
   if (fs::exists(out) && !fs::is_empty(out))
-    core::usage_error(kComponent, fmt::format("{}: exists and is not empty", out.string()));
+    core::usage_error(kImportComponent, fmt::format("{}: exists and is not empty", out.string()));
   fs::create_directories(out);
   auto written = config;
   written.method.encoder.width = options.width;
-  core::write_atomically(RunFolder{out}.config(), to_yaml(written), kComponent);
+  core::write_atomically(RunFolder{out}.config(), to_yaml(written), kImportComponent);
   snapshot.small["imported"] = true;
   write_checkpoint(RunFolder{out}.checkpoints(), snapshot);
   notes.push_back(

@@ -14,7 +14,7 @@ namespace ebclr::run {
 namespace {
 namespace fs = std::filesystem;
 
-constexpr std::string_view kComponent = "import";
+constexpr std::string_view kTorchFileComponent = "import";
 using List = std::vector<TorchValue>;
 using Zip = caffe2::serialize::PyTorchStreamReader;
 
@@ -166,7 +166,7 @@ class Unpickler {
 
  private:
   [[noreturn]] void fail(std::string_view what) const {
-    core::usage_error(kComponent, fmt::format("{}: offset {} of its pickle: {}", name_, at_, what));
+    core::usage_error(kTorchFileComponent, fmt::format("{}: offset {} of its pickle: {}", name_, at_, what));
   }
   std::string_view take(size_t n) {
     if (n > p_.size() - at_) fail("the program ends too early");
@@ -341,7 +341,7 @@ const TorchValue* TorchValue::find(const std::string& key) const {
 
 TorchValue read_torch_file(const fs::path& path) {
   if (!fs::is_regular_file(path))
-    core::usage_error(kComponent, fmt::format("{}: no such file", path.string()));
+    core::usage_error(kTorchFileComponent, fmt::format("{}: no such file", path.string()));
   std::unique_ptr<Zip> zip;
   std::string program;
   try {
@@ -350,7 +350,7 @@ TorchValue read_torch_file(const fs::path& path) {
     program.assign(static_cast<const char*>(data.get()), size);
   } catch (const std::exception&) {
     core::usage_error(
-        kComponent,
+        kTorchFileComponent,
         fmt::format("{}: not a (whole) zip file of torch.save; files of torch before 1.6 must be saved anew",
                     path.string()));
   }

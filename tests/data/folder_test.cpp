@@ -110,15 +110,15 @@ TEST(Folder, TreatsFloatImages) {
     EXPECT_THAT(error_of([&] { decoded(float_tiff(bad), 8); }), HasSubstr("NaN"));
 }
 
-std::string be32(uint64_t v) {
+std::string png_number(uint64_t v) {
   return {static_cast<char>(v >> 24), static_cast<char>(v >> 16), static_cast<char>(v >> 8),
           static_cast<char>(v)};
 }
 
 std::string png_chunk(const std::string& type, const std::string& data) {
   const std::string body = type + data;
-  return be32(data.size()) + body +
-         be32(crc32(0, reinterpret_cast<const Bytef*>(body.data()), static_cast<uInt>(body.size())));
+  return png_number(data.size()) + body +
+         png_number(crc32(0, reinterpret_cast<const Bytef*>(body.data()), static_cast<uInt>(body.size())));
 }
 
 // A PNG of palette indices; entry 1 may be transparent.
@@ -134,7 +134,7 @@ std::string palette_png(uint32_t width, uint32_t height, bool transparent) {
            raw.size());
   packed.resize(size);
   std::string png = "\x89PNG\r\n\x1a\n";
-  png += png_chunk("IHDR", be32(width) + be32(height) + std::string("\x08\x03\x00\x00\x00", 5));
+  png += png_chunk("IHDR", png_number(width) + png_number(height) + std::string("\x08\x03\x00\x00\x00", 5));
   png += png_chunk("PLTE", std::string("\x0a\x14\x1e\xc8\x64\x32", 6));
   if (transparent) png += png_chunk("tRNS", std::string("\xff\x00", 2));
   return png + png_chunk("IDAT", packed) + png_chunk("IEND", "");
@@ -169,13 +169,13 @@ TEST(Folder, LyingHeadersAreRefusedBeforeDecoding) {
     content.replace(at, value.size(), value);
     return error_of([&] { inspect_image(bytes(content), "f.x"); });
   };
-  EXPECT_THAT(refused(encode(two_colours(), ".png"), 16, be32(30000) + be32(30000)),
+  EXPECT_THAT(refused(encode(two_colours(), ".png"), 16, png_number(30000) + png_number(30000)),
               AllOf(HasSubstr("f.x"), HasSubstr("30000 x 30000"), HasSubstr("too large")));
   EXPECT_THAT(refused(encode(two_colours(), ".bmp"), 18, "\xff\xff\xff\x7f"), HasSubstr("too large"));
   EXPECT_THAT(refused("P6 40 20 255\n", 3, "4000000000000"), HasSubstr("billion"));
   EXPECT_THAT(refused("P6 40 20 255\nabc", 0, ""),
               HasSubstr("2400 bytes of pixels expected, the file holds 3"));
-  EXPECT_THAT(refused(encode(two_colours(), ".png"), 16, be32(0)), HasSubstr("at least 1 x 1"));
+  EXPECT_THAT(refused(encode(two_colours(), ".png"), 16, png_number(0)), HasSubstr("at least 1 x 1"));
   EXPECT_THAT(refused("GIF89a", 0, ""), HasSubstr("offset 0: unknown magic number"));
   EXPECT_THAT(refused("", 0, ""), HasSubstr("empty"));
 }

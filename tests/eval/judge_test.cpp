@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-JudgeOptions quick() {
+JudgeOptions quick_judging() {
   JudgeOptions options;
   options.probe.epochs = 4;
   options.probe.batch_size = 32;
@@ -54,7 +54,7 @@ TEST(Judge, RowsOfARunAndItsBaselines) {
   const Subject trained = encoder_subject("trained encoder", model, bench);
   EXPECT_EQ(trained.epoch, 2);
   EXPECT_EQ(trained.train.features.size(0), 60);
-  const auto rows = judge(trained, bench.classes, quick());
+  const auto rows = judge(trained, bench.classes, quick_judging());
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].judge, "knn");
   EXPECT_EQ(rows[1].judge, "linear");
@@ -70,12 +70,12 @@ TEST(Judge, RowsOfARunAndItsBaselines) {
   EXPECT_EQ(to_json(rows[1], {})["learning_rate_chosen_on"], "held-out part of train");
   const Subject pixels = pixel_subject(bench);
   EXPECT_EQ(pixels.train.features.size(1), 3 * 32 * 32);
-  EXPECT_EQ(judge(pixels, bench.classes, quick())[0].subject, "raw pixels");
+  EXPECT_EQ(judge(pixels, bench.classes, quick_judging())[0].subject, "raw pixels");
 }
 
 TEST(Judge, PaperProtocolIsLabelled) {
   const Bench bench = make_bench(shapes(), 3, {}, false);
-  JudgeOptions options = quick();
+  JudgeOptions options = quick_judging();
   options.knn = false;
   options.probe.protocol = ProbeProtocol::kPaper;
   options.labels_per_class = {1, 2};
@@ -105,9 +105,9 @@ TEST(Judge, RefusesWhatCannotBeJudged) {
   one.train.labels = torch::zeros_like(sets.train.labels);
   one.test.labels = torch::zeros_like(sets.test.labels);
   const Bench bench = make_bench(one, 3, {}, false);
-  EXPECT_THAT(error_of([&] { judge(pixel_subject(bench), bench.classes, quick()); }),
+  EXPECT_THAT(error_of([&] { judge(pixel_subject(bench), bench.classes, quick_judging()); }),
               HasSubstr("same label (0)"));
-  JudgeOptions many = quick();
+  JudgeOptions many = quick_judging();
   many.neighbours.k = 100;
   const Bench good = make_bench(sets, 3, {}, false);
   EXPECT_THAT(error_of([&] { judge(pixel_subject(good), good.classes, many); }),

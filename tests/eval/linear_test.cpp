@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-ProbeOptions quick(int64_t epochs = 30) {
+ProbeOptions quick_probe(int64_t epochs = 30) {
   return {.epochs = epochs, .batch_size = 32};
 }
 
@@ -59,7 +59,7 @@ TEST(Probe, EachRateTrainsAsIfAlone) {
 TEST(Probe, SeparableFeaturesReachHundredPercent) {
   const Labelled train = blobs(5, 40, 8, 8, 1), test = blobs(5, 30, 8, 8, 2);
   for (auto protocol : {ProbeProtocol::kHonest, ProbeProtocol::kPaper}) {
-    ProbeOptions options = quick();
+    ProbeOptions options = quick_probe();
     options.protocol = protocol;
     const ProbeResult r = linear_probe(train, test, 5, options);
     EXPECT_EQ(r.test.accuracy, 1) << name(protocol);
@@ -70,7 +70,7 @@ TEST(Probe, SeparableFeaturesReachHundredPercent) {
 TEST(Probe, RandomLabelsStayAtChance) {
   Labelled train{normal({600, 8}, 1), torch::arange(600, torch::kInt64) % 4};
   Labelled test{normal({1000, 8}, 2), torch::arange(1000, torch::kInt64) % 4};
-  const Score s = linear_probe(train, test, 4, quick(10)).test;
+  const Score s = linear_probe(train, test, 4, quick_probe(10)).test;
   EXPECT_LT(s.accuracy, 0.32);
   EXPECT_GT(s.accuracy, 0.18);
 }
@@ -79,7 +79,7 @@ TEST(Probe, HonestProtocolNeverTouchesTestLabels) {
   const Labelled train = blobs(3, 40, 6, 1.2, 1), test = blobs(3, 40, 6, 1.2, 2);
   Labelled poisoned = test;
   poisoned.labels = (test.labels + 1) % 3;
-  const ProbeOptions options = quick(8);
+  const ProbeOptions options = quick_probe(8);
   const ProbeResult clean = linear_probe(train, test, 3, options),
                     dirty = linear_probe(train, poisoned, 3, options);
   EXPECT_EQ(clean.best, dirty.best);
@@ -100,7 +100,7 @@ TEST(Probe, HonestProtocolNeverTouchesTestLabels) {
 
 TEST(Probe, WinnerIsRefittedOnAllOfTrain) {
   const Labelled train = blobs(3, 30, 5, 1.5, 1);
-  const ProbeOptions options = quick(5);
+  const ProbeOptions options = quick_probe(5);
   const ProbeResult r = fit_probe(train, 3, options);
   ProbeOptions one = options;
   one.rates = {options.rates[r.best]};
@@ -113,7 +113,7 @@ TEST(Probe, StandardisationHelpsBadlyScaledFeatures) {
     part->features = part->features * 1e-3 + 5;
     part->features = torch::cat({part->features, torch::full({180, 1}, 2.f)}, 1);  // one constant feature
   }
-  ProbeOptions plain = quick(10), standard = quick(10);
+  ProbeOptions plain = quick_probe(10), standard = quick_probe(10);
   standard.standardise = true;
   EXPECT_GT(linear_probe(train, test, 3, standard).test.accuracy, 0.97);
   EXPECT_LT(linear_probe(train, test, 3, plain).test.accuracy, 0.9);
@@ -122,7 +122,7 @@ TEST(Probe, StandardisationHelpsBadlyScaledFeatures) {
 TEST(Probe, OneRateMayDiverge) {
   Labelled train = blobs(3, 30, 5, 3, 1);
   train.features = train.features * 1e18;
-  ProbeOptions options = quick(5);
+  ProbeOptions options = quick_probe(5);
   options.rates = {1e-3, 1e30};
   const ProbeResult r = fit_probe(train, 3, options);
   EXPECT_EQ(r.best, 0);
@@ -153,7 +153,7 @@ TEST(Draws, AreBalancedAndSeeded) {
 
 TEST(LabelEfficiency, MoreLabelsAreBetter) {
   const Labelled train = blobs(3, 60, 8, 1.0, 1), test = blobs(3, 80, 8, 1.0, 2);
-  ProbeOptions options = quick(20);
+  ProbeOptions options = quick_probe(20);
   options.rates = {1e-2, 1e-1};
   const auto rows = label_efficiency(train, test, 3, {1, 50}, 3, options);
   ASSERT_EQ(rows.size(), 2u);
@@ -167,18 +167,21 @@ TEST(Probe, RefusesWhatCannotWork) {
   const Labelled train = blobs(2, 10, 4, 3, 1);
   Labelled one = train;
   one.labels = torch::ones_like(train.labels);
-  EXPECT_THAT(error_of([&] { linear_probe(one, train, 2, quick(1)); }), HasSubstr("two classes or more"));
+  EXPECT_THAT(error_of([&] { linear_probe(one, train, 2, quick_probe(1)); }),
+              HasSubstr("two classes or more"));
   Labelled nan = train;
   nan.features = train.features.clone();
   nan.features[0][0] = std::nanf("");
-  EXPECT_THAT(error_of([&] { linear_probe(nan, train, 2, quick(1)); }), HasSubstr("train images are NaN"));
-  EXPECT_THAT(error_of([&] { linear_probe(train, nan, 2, quick(1)); }), HasSubstr("test images are NaN"));
+  EXPECT_THAT(error_of([&] { linear_probe(nan, train, 2, quick_probe(1)); }),
+              HasSubstr("train images are NaN"));
+  EXPECT_THAT(error_of([&] { linear_probe(train, nan, 2, quick_probe(1)); }),
+              HasSubstr("test images are NaN"));
   Labelled bare = train;
   bare.labels = torch::full_like(train.labels, -1);
-  EXPECT_THAT(error_of([&] { linear_probe(bare, train, 2, quick(1)); }),
+  EXPECT_THAT(error_of([&] { linear_probe(bare, train, 2, quick_probe(1)); }),
               HasSubstr("20 of 20 train images have no label"));
   EXPECT_THAT(error_of([] { probe_protocol("fair"); }), HasSubstr("'fair'; use honest or paper"));
-  ProbeOptions bad = quick(1);
+  ProbeOptions bad = quick_probe(1);
   bad.rates = {0.0};
   EXPECT_THAT(error_of([&] { linear_probe(train, train, 2, bad); }), HasSubstr("learning rate 0"));
 }

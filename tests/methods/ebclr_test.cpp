@@ -27,7 +27,7 @@ MethodContext context(torch::Tensor proposals) {
           .train_images = 8};
 }
 
-MethodOptions small() {
+MethodOptions small_ebclr() {
   MethodOptions o;
   o.encoder.width = 8;
   o.head = {.hidden = 64, .out = 16};
@@ -43,7 +43,7 @@ std::map<std::string, double> metrics_of(const StepOutput& out) {
 TEST(Ebclr, GoldenTenTrainingSteps) {
   // Eight chains that persist: a buffer of eight, never re-initialised. Slots are picked in random order, so
   // the chains are compared as a set; the loss does not depend on their order.
-  auto o = small();
+  auto o = small_ebclr();
   o.ebclr.buffer = {.size = 8, .rho = 0};
   o.ebclr.sampler = {.steps = 5, .sigma_min = 0, .sigma_max = 0};
   const auto start = golden_float("ebclr_train10.chain_start");
@@ -69,7 +69,7 @@ TEST(Ebclr, GoldenTenTrainingSteps) {
 }
 
 TEST(Ebclr, ReportsWhatItDoes) {
-  auto method = make_method(small(), context(torch::rand({4, 3, 16, 16}) * 2 - 1));
+  auto method = make_method(small_ebclr(), context(torch::rand({4, 3, 16, 16}) * 2 - 1));
   const StepInput input{torch::rand({4, 3, 16, 16}), torch::rand({4, 3, 16, 16})};
   const auto m = metrics_of(method->step(input));
   for (const char* key : {"disc", "energy_data", "energy_samples", "gap", "output_norm", "out_of_range",
@@ -80,7 +80,7 @@ TEST(Ebclr, ReportsWhatItDoes) {
 }
 
 TEST(Ebclr, CountsForwardUnits) {
-  auto o = small();
+  auto o = small_ebclr();
   o.ebclr.sampler.steps = 10;
   EXPECT_EQ(make_method(o, context(torch::zeros({2, 3, 16, 16})))->forward_units(), 29);
   o.ebclr.objective.lambda = 0;
@@ -88,7 +88,7 @@ TEST(Ebclr, CountsForwardUnits) {
 }
 
 TEST(Ebclr, WithoutGenerativeTermKeepsNoChains) {
-  auto o = small();
+  auto o = small_ebclr();
   o.ebclr.objective.lambda = 0;
   auto method = make_method(o, context(torch::zeros({2, 3, 16, 16})));
   EXPECT_EQ(method->buffer(), nullptr);
@@ -97,7 +97,7 @@ TEST(Ebclr, WithoutGenerativeTermKeepsNoChains) {
 }
 
 TEST(Ebclr, ChainsReturnToTheBufferOnlyAfterTheUpdate) {
-  auto method = make_method(small(), context(torch::zeros({2, 3, 16, 16})));
+  auto method = make_method(small_ebclr(), context(torch::zeros({2, 3, 16, 16})));
   const StepInput input{torch::rand({4, 3, 16, 16}), torch::rand({4, 3, 16, 16})};
   method->step(input);
   EXPECT_EQ(method->buffer()->counts().sum().item<int64_t>(), 0);
@@ -106,7 +106,7 @@ TEST(Ebclr, ChainsReturnToTheBufferOnlyAfterTheUpdate) {
 }
 
 TEST(Ebclr, SmallStateContinuesTheRandomness) {
-  auto o = small();
+  auto o = small_ebclr();
   const auto ctx = context(torch::rand({4, 3, 16, 16}) * 2 - 1);
   auto a = make_method(o, ctx), b = make_method(o, ctx);
   const StepInput input{torch::rand({4, 3, 16, 16}), torch::rand({4, 3, 16, 16})};
@@ -122,7 +122,7 @@ TEST(Ebclr, SmallStateContinuesTheRandomness) {
 }
 
 TEST(Ebclr, AdaptiveStepsGrowWhenChainsLagBehind) {
-  auto o = small();
+  auto o = small_ebclr();
   o.ebclr.adaptive = {.on = true, .window = 2, .threshold = -1e9, .increment = 5, .limit = 9};
   auto method = make_method(o, context(torch::zeros({2, 3, 16, 16})));
   const StepInput input{torch::rand({4, 3, 16, 16}), torch::rand({4, 3, 16, 16})};
@@ -141,7 +141,7 @@ TEST(Ebclr, AdaptiveStepsGrowWhenChainsLagBehind) {
 }
 
 TEST(Ebclr, UniformProposalsFillTheRange) {
-  auto o = small();
+  auto o = small_ebclr();
   o.ebclr.proposal = Proposal::kUniform;
   auto method = make_method(o, context(torch::full({2, 3, 16, 16}, 0.5)));
   const auto& chains = method->buffer()->chains();
@@ -151,14 +151,14 @@ TEST(Ebclr, UniformProposalsFillTheRange) {
 }
 
 TEST(Ebclr, ReseedStartsChainsAnew) {
-  auto method = make_method(small(), context(torch::rand({16, 3, 16, 16})));
+  auto method = make_method(small_ebclr(), context(torch::rand({16, 3, 16, 16})));
   const auto before = method->buffer()->chains().clone();
   method->reseed(99);
   EXPECT_FALSE(torch::equal(before, method->buffer()->chains()));
 }
 
 TEST(MakeMethod, NamesTheChoices) {
-  auto o = small();
+  auto o = small_ebclr();
   o.name = "simclear";
   testing::expect_error(
       core::ExitCode::kUsage, [&] { make_method(o, {}); }, "simclear", "ebclr, simclr, moco, simsiam, byol");

@@ -11,7 +11,7 @@
 namespace ebclr::methods {
 namespace {
 
-MethodOptions small(const std::string& name) {
+MethodOptions small_rival(const std::string& name) {
   MethodOptions o;
   o.name = name;
   o.encoder = {.width = 8, .channels = 1, .norm = nn::Norm::kBatch, .activation = nn::Activation::kRelu};
@@ -49,7 +49,7 @@ void update(Method& method, const StepInput& input, double lr = 0.1) {
 class EveryRival : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(EveryRival, LearnsToLowerItsLossOnOneBatch) {
-  auto method = make_method(small(GetParam()), {});
+  auto method = make_method(small_rival(GetParam()), {});
   const auto input = batch(16, 1);
   double first = 0, last = 0;
   for (int i = 0; i < 20; ++i) {
@@ -65,13 +65,13 @@ TEST_P(EveryRival, LearnsToLowerItsLossOnOneBatch) {
 TEST_P(EveryRival, StateHoldsEverythingThatMoves) {
   // Two methods with the same state must go on identically, BatchNorm statistics, targets and queues
   // included.
-  auto a = make_method(small(GetParam()), {}), b = make_method(
-                                                   [&] {
-                                                     auto o = small(GetParam());
-                                                     o.seed = 5;
-                                                     return o;
-                                                   }(),
-                                                   {});
+  auto a = make_method(small_rival(GetParam()), {}), b = make_method(
+                                                         [&] {
+                                                           auto o = small_rival(GetParam());
+                                                           o.seed = 5;
+                                                           return o;
+                                                         }(),
+                                                         {});
   for (int i = 0; i < 3; ++i) update(*a, batch(8, i));
   {
     torch::NoGradGuard guard;
@@ -99,11 +99,11 @@ INSTANTIATE_TEST_SUITE_P(Rivals, EveryRival, ::testing::Values("simclr", "moco",
 
 TEST(Rivals, CostInForwardUnits) {
   for (const auto& [name, units] : {std::pair{"simclr", 6.0}, {"moco", 4.0}, {"simsiam", 6.0}, {"byol", 8.0}})
-    EXPECT_EQ(make_method(small(name), {})->forward_units(), units) << name;
+    EXPECT_EQ(make_method(small_rival(name), {})->forward_units(), units) << name;
 }
 
 TEST(Simclr, NormFreeIsEbclrWithoutItsGenerativeTerm) {
-  auto o = small("simclr");
+  auto o = small_rival("simclr");
   o.encoder = {.width = 8, .channels = 1};
   o.head = {.hidden = 64, .out = 16};
   o.simclr.temperature = 0.05;  // tau 0.1 on squared distance
@@ -116,7 +116,7 @@ TEST(Simclr, NormFreeIsEbclrWithoutItsGenerativeTerm) {
 }
 
 TEST(Moco, KeyNetworkMovesByTheMomentumRule) {
-  auto method = make_method(small("moco"), {});
+  auto method = make_method(small_rival("moco"), {});
   auto key = state_named(*method, "key_encoder.conv1.weight"),
        query = state_named(*method, "encoder.conv1.weight");
   EXPECT_TRUE(torch::equal(key, query)) << "starts as a copy";
@@ -127,7 +127,7 @@ TEST(Moco, KeyNetworkMovesByTheMomentumRule) {
 }
 
 TEST(Moco, QueueIsFirstInFirstOutAcrossItsEnd) {
-  auto method = make_method(small("moco"), {});  // queue of 10, batches of 4
+  auto method = make_method(small_rival("moco"), {});  // queue of 10, batches of 4
   auto queue = state_named(*method, "queue"), position = state_named(*method, "queue_position");
   const auto start = queue.clone();
   EXPECT_TRUE(torch::allclose(queue.norm(2, 1), torch::ones({10}), 0, 1e-5));
@@ -147,7 +147,7 @@ TEST(Moco, QueueIsFirstInFirstOutAcrossItsEnd) {
 }
 
 TEST(Moco, SymmetricEnqueuesBothViews) {
-  auto o = small("moco");
+  auto o = small_rival("moco");
   o.moco.symmetric = true;
   auto method = make_method(o, {});
   update(*method, batch(3, 1));
@@ -156,7 +156,7 @@ TEST(Moco, SymmetricEnqueuesBothViews) {
 }
 
 TEST(Byol, TargetStartsAsACopyAndFollowsTheCosine) {
-  auto method = make_method(small("byol"), {});
+  auto method = make_method(small_rival("byol"), {});
   auto target = state_named(*method, "target_encoder.layer1.0.conv1.weight");
   auto online = state_named(*method, "encoder.layer1.0.conv1.weight");
   EXPECT_TRUE(torch::equal(target, online));
@@ -172,7 +172,7 @@ TEST(Byol, TargetStartsAsACopyAndFollowsTheCosine) {
 
 TEST(Rivals, NoGradientReachesTargetOrKeys) {
   for (const char* name : {"moco", "byol"}) {
-    auto method = make_method(small(name), {});
+    auto method = make_method(small_rival(name), {});
     method->step(batch(8, 1)).loss.backward();
     for (auto& [key, value] : method->state())
       if (key.starts_with("key_") || key.starts_with("target_")) {
@@ -183,7 +183,7 @@ TEST(Rivals, NoGradientReachesTargetOrKeys) {
 }
 
 TEST(Simsiam, PredictorCanKeepItsLearningRate) {
-  auto o = small("simsiam");
+  auto o = small_rival("simsiam");
   auto groups = make_method(o, {})->parameter_groups();
   ASSERT_EQ(groups.size(), 2u);
   EXPECT_FALSE(groups[0].fixed_lr);
@@ -193,7 +193,7 @@ TEST(Simsiam, PredictorCanKeepItsLearningRate) {
 }
 
 TEST(Simsiam, CollapsesWithoutStopGradientAndTheSpreadShowsIt) {
-  auto o = small("simsiam");
+  auto o = small_rival("simsiam");
   o.head.output_norm = false;
   o.head.hidden_norm = false;
   o.encoder.norm = nn::Norm::kNone;

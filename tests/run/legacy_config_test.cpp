@@ -32,13 +32,13 @@ t:
   noise_std : 0.04
 )";
 
-Config from(const std::string& yaml, std::vector<std::string>& warnings) {
+Config from_legacy(const std::string& yaml, std::vector<std::string>& warnings) {
   return resolve({parse_layer(yaml, "old.yaml", warnings)});
 }
 
 TEST(LegacyConfig, EveryEbclrKeyLandsWhereItBelongs) {
   std::vector<std::string> warnings;
-  const auto c = from(kEbclr, warnings);
+  const auto c = from_legacy(kEbclr, warnings);
   const auto& e = c.method.ebclr;
   EXPECT_EQ(c.method.name, "ebclr");
   EXPECT_EQ(e.objective.tau, 0.1);
@@ -88,18 +88,18 @@ t:
   crop_scale: {min: 0.08, max: 1.0}
 )";
   std::vector<std::string> w;
-  const auto moco = from("temperature : 0.07\nqueue_size : 65536\nmomentum : 0.999" + common, w);
+  const auto moco = from_legacy("temperature : 0.07\nqueue_size : 65536\nmomentum : 0.999" + common, w);
   EXPECT_EQ(moco.method.name, "moco");
   EXPECT_EQ(moco.method.moco.queue, 65536);
   EXPECT_EQ(moco.method.moco.momentum, 0.999);
   EXPECT_EQ(moco.method.moco.temperature, 0.07);
   EXPECT_EQ(moco.method.encoder.norm, nn::Norm::kBatch);
   EXPECT_EQ(moco.optimizer.kind, OptimizerKind::kSgd);
-  const auto byol = from("momentum : 0.9" + common, w);
+  const auto byol = from_legacy("momentum : 0.9" + common, w);
   EXPECT_EQ(byol.method.name, "byol");
   EXPECT_EQ(byol.method.byol.momentum, 0.9);
-  EXPECT_EQ(from("temperature : 0.5" + common, w).method.name, "simclr");
-  EXPECT_EQ(from(common, w).method.name, "simsiam");
+  EXPECT_EQ(from_legacy("temperature : 0.5" + common, w).method.name, "simclr");
+  EXPECT_EQ(from_legacy(common, w).method.name, "simsiam");
 }
 
 TEST(LegacyConfig, WhatCannotBeDoneIsAnError) {
@@ -112,17 +112,18 @@ TEST(LegacyConfig, WhatCannotBeDoneIsAnError) {
   };
   std::vector<std::string> w;
   testing::expect_error(
-      ExitCode::kUsage, [&] { from(with("use_sn: false", "use_sn: true"), w); }, "spectral norm");
+      ExitCode::kUsage, [&] { from_legacy(with("use_sn: false", "use_sn: true"), w); }, "spectral norm");
   testing::expect_error(
-      ExitCode::kUsage, [&] { from(with("use_wn: false", "use_wn: true"), w); }, "weight norm");
+      ExitCode::kUsage, [&] { from_legacy(with("use_wn: false", "use_wn: true"), w); }, "weight norm");
   testing::expect_error(
-      ExitCode::kUsage, [&] { from(with("normalize: true", "normalize: false"), w); }, "normalize");
+      ExitCode::kUsage, [&] { from_legacy(with("normalize: true", "normalize: false"), w); }, "normalize");
   testing::expect_error(
-      ExitCode::kUsage, [&] { from(with("CD_ratio: 1.0", "CD_ratio: 0.5"), w); }, "CD_ratio");
+      ExitCode::kUsage, [&] { from_legacy(with("CD_ratio: 1.0", "CD_ratio: 0.5"), w); }, "CD_ratio");
   testing::expect_error(
-      ExitCode::kUsage, [&] { from(with("lmda2: 0.2", "lmda3: 0.2"), w); }, "lmda3", "did you mean 'lmda");
+      ExitCode::kUsage, [&] { from_legacy(with("lmda2: 0.2", "lmda3: 0.2"), w); }, "lmda3",
+      "did you mean 'lmda");
   testing::expect_error(
-      ExitCode::kUsage, [&] { from(with("lr_schedule: \"const\"", "lr_schedule: \"step\""), w); },
+      ExitCode::kUsage, [&] { from_legacy(with("lr_schedule: \"const\"", "lr_schedule: \"step\""), w); },
       "const or cosine");
 }
 
@@ -130,7 +131,7 @@ TEST(LegacyConfig, WithoutCdRatioChainsStartUniform) {
   std::string yaml = kEbclr;
   yaml.replace(yaml.find("CD_ratio: 1.0, "), 15, "");
   std::vector<std::string> w;
-  EXPECT_EQ(from(yaml, w).method.ebclr.proposal, methods::Proposal::kUniform);
+  EXPECT_EQ(from_legacy(yaml, w).method.ebclr.proposal, methods::Proposal::kUniform);
 }
 
 }  // namespace
