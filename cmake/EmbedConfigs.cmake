@@ -1,11 +1,12 @@
-# Writes every file below ROOT into one C++ source as {name without .yaml, text}.
+# Writes every file below ROOT into one C++ source OUT as {name without .yaml, text}: the body of
+# ebclr::ROOM::FUNCTION(), which HEADER declares.
 file(GLOB_RECURSE files RELATIVE ${ROOT} ${ROOT}/*.yaml)
 list(SORT files)
-set(text "#include \"run/shipped.h\"\n\nnamespace ebclr::run {\n\nconst std::vector<ShippedConfig>& shipped_configs() {\n  static const std::vector<ShippedConfig> table = {\n")
+set(text "#include \"${HEADER}\"\n\nnamespace ebclr::${ROOM} {\n\nconst std::vector<run::ShippedConfig>& ${FUNCTION}() {\n  static const std::vector<run::ShippedConfig> table = {\n")
 foreach(file ${files})
   file(READ ${ROOT}/${file} content)
   string(REGEX REPLACE "\\.yaml$" "" name ${file})
   string(APPEND text "      {\"${name}\", R\"yaml(${content})yaml\"},\n")
 endforeach()
-string(APPEND text "  };\n  return table;\n}\n\n}  // namespace ebclr::run\n")
+string(APPEND text "  };\n  return table;\n}\n\n}  // namespace ebclr::${ROOM}\n")
 file(WRITE ${OUT} "${text}")

@@ -14,6 +14,8 @@
 #include "cli/fid_command.h"
 #include "cli/import_command.h"
 #include "cli/plot_command.h"
+#include "cli/report_command.h"
+#include "cli/reproduce_command.h"
 #include "cli/sample_command.h"
 #include "cli/train_command.h"
 #include "core/error.h"
@@ -42,7 +44,9 @@ int main(int argc, char** argv) {
   cli::add_eval_commands(app);
   cli::add_fid_command(app);
   cli::add_plot_command(app);
+  cli::add_report_command(app);
   cli::add_import_command(app);
+  cli::add_reproduce_commands(app);
   cli::add_bench_commands(app);
   try {
     app.parse(argc, argv);

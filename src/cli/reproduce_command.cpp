@@ -1,0 +1,411 @@
+#include "cli/reproduce_command.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commit.h"
+#include "cli/runtime.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "core/text.h"
+#include "core/threads.h"
+#include "data/catalog.h"
+#include "data/fetch.h"
+#include "study/perform.h"
+#include "study/plan.h"
+#include "study/workers.h"
+#include "study/write.h"
+
+namespace ebclr::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kReproduce = "reproduce";
+
+struct ReproduceArgs {
+  std::vector<std::string> studies, only;
+  std::string scale = "small", out = "reproduction", data_root;
+  int seeds = 0, jobs = 1;
+  bool plan_only = false, report_only = false, no_fetch = false, json = false;
+  RuntimeOptions runtime;
+};
+
+std::string machine() {
+  std::string model = "unknown processor";
+  std::ifstream cpu("/proc/cpuinfo");
+  for (std::string line; std::getline(cpu, line);)
+    if (line.starts_with("model name")) {
+      model = line.substr(line.find(':') + 2);
+      break;
+    }
+  return fmt::format("{}, {} cores used, {} of memory", model, core::available_cores(),
+                     core::human_bytes(static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
+                                       static_cast<double>(::sysconf(_SC_PAGESIZE))));
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  char text[32];
+  std::tm tm{};
+  ::gmtime_r(&now, &tm);
+  std::strftime(text, sizeof text, "%Y-%m-%d", &tm);
+  return text;
+}
+
+std::string command_of(const ReproduceArgs& a, const std::string& study) {
+  std::string text = fmt::format("ebclr reproduce {} --scale {}", study, a.scale);
+  if (a.seeds > 0) text += fmt::format(" --seeds {}", a.seeds);
+  for (const auto& o : a.only) text += " --only " + o;
+  return text;
+}
+
+study::Facts facts_of(const ReproduceArgs& a, const std::string& study) {
+  return {{"command", command_of(a, study)},
+          {"version", fmt::format("ebclr {}, commit {}", EBCLR_VERSION, kCommit)},
+          {"machine", machine()},
+          {"date", today()}};
+}
+
+void list_studies(bool json) {
+  auto out = nlohmann::ordered_json::array();
+  for (const auto& name : study::study_names()) {
+    const auto s = study::load_study(name);
+    if (json)
+      out.push_back({{"name", name},
+                     {"source", s.source},
+                     {"title", s.title},
+                     {"rows", s.rows.size()},
+                     {"columns", s.columns.size()},
+                     {"judges", s.judges},
+                     {"claims", s.claims.size()}});
+    else
+      fmt::print("{:<14} {:<26} {}\n", name, s.source, s.title);
+  }
+  if (json) {
+    fmt::print("{}\n", out.dump(2));
+    return;
+  }
+  const auto scales = study::load_scales();
+  fmt::print("\nscales:\n");
+  for (size_t i = 0; i < scales.names.size(); ++i)
+    fmt::print("  {:<8} {} ({} seeds by default)\n", scales.names[i], scales.about[i], scales.seeds[i]);
+  fmt::print("\nebclr reproduce table1 --scale tiny writes reproduction/table1/report.html\n");
+}
+
+// Sets that are absent are fetched; what cannot be had is told, and its runs are left out.
+study::Missing obtain(const std::vector<std::string>& sets, const std::string& data_root, bool fetch) {
+  study::Missing missing;
+  std::map<std::string, bool> present;
+  for (const auto& e : data::catalog(data_root.empty() ? data::default_data_root() : fs::path(data_root)))
+    present[e.name] = e.present;
+  for (const auto& name : sets) {
+    const auto it = present.find(name);
+    if (it == present.end() || it->second) continue;
+    const auto advice = fmt::format("{} is not here (ebclr data get {})", name, name);
+    if (!fetch) {
+      missing[name] = advice;
+      continue;
+    }
+    fmt::print(stderr, "fetching {} ...\n", name);
+    try {
+      data::FetchOptions options;
+      options.data_root = data_root;
+      options.attempts = 1;
+      data::fetch(name, options);
+    } catch (const core::Error&) {
+      missing[name] = advice;
+      fmt::print(stderr, "{} cannot be had here; its runs are left out and say so in the report\n", name);
+    }
+  }
+  return missing;
+}
+
+std::string units(double n) {
+  return n >= 1e9 ? fmt::format("{:.2f} G", n / 1e9) : fmt::format("{:.2f} M", n / 1e6);
+}
+
+// What a run costs, from a few steps of its kind on noise.
+class Clockwork {
+ public:
+  explicit Clockwork(const engine::EngineOptions& engine) : engine_(engine) {}
+  double seconds(const study::RunSpec& spec) {
+    const auto& m = spec.config.method;
+    const auto kind =
+        fmt::format("{} {} {} {} {} {}", m.name, m.encoder.arch, m.encoder.width,
+                    spec.config.train.batch_size, spec.config.data.source, m.ebclr.objective.lambda > 0);
+    auto it = unit_.find(kind);
+    if (it == unit_.end()) it = unit_.emplace(kind, study::measure_unit(spec.config, engine_)).first;
+    return it->second * (spec.forward_units + spec.judging_units);
+  }
+
+ private:
+  engine::EngineOptions engine_;
+  std::map<std::string, double> unit_;
+};
+
+void print_plan(const study::Plan& plan, Clockwork& clock, int jobs) {
+  double all_units = 0, seconds = 0;
+  size_t done = 0, blocked = 0;
+  fmt::print("{}: {} at scale {}, {} seeds, {} runs\n\n", plan.study.name, plan.study.title, plan.scale,
+             plan.seeds, plan.runs.size());
+  fmt::print("  {:<38} {:>7} {:>7} {:>6} {:>14}  {}\n", "run", "images", "epochs", "batch", "forward-units",
+             "");
+  for (const auto& r : plan.runs) {
+    std::string state;
+    if (!r.blocked.empty()) {
+      state = r.blocked;
+      ++blocked;
+    } else if (study::complete(r, study::read_findings(r))) {
+      state = "done";
+      ++done;
+    } else {
+      const double s = clock.seconds(r);
+      seconds += s;
+      all_units += r.forward_units;
+      state = "about " + core::human_seconds(s);
+    }
+    fmt::print("  {:<38} {:>7} {:>7} {:>6} {:>14}  {}\n", r.title, r.images, r.config.train.epochs,
+               r.config.train.batch_size, units(r.forward_units), state);
+  }
+  fmt::print("\n  {} to do ({} done, {} cannot run): {} forward-units, about {}\n\n",
+             plan.runs.size() - done - blocked, done, blocked, units(all_units),
+             core::human_seconds(seconds / std::max(1, jobs)));
+  std::fflush(stdout);
+}
+
+/// One line for the whole plan on a terminal; a line per finished run elsewhere.
+class PlanProgress {
+ public:
+  explicit PlanProgress(const study::Plan& plan)
+      : plan_(plan), terminal_(::isatty(STDERR_FILENO) == 1), told_(plan.runs.size(), false) {
+    for (const auto& r : plan.runs)
+      if (r.blocked.empty()) total_ += r.forward_units + r.judging_units;
+  }
+  ~PlanProgress() { clear(); }
+
+  void operator()(const std::vector<study::RunStatus>& status) {
+    double done = 0;
+    size_t finished = 0, all = 0;
+    std::string doing;
+    for (size_t i = 0; i < status.size(); ++i) {
+      const auto& s = status[i];
+      if (s.state == study::RunState::kBlocked) {
+        told_[i] = true;
+        continue;
+      }
+      ++all;
+      done += std::min(s.units, plan_.runs[i].forward_units + plan_.runs[i].judging_units);
+      if (s.state == study::RunState::kDone || s.state == study::RunState::kFailed) {
+        ++finished;
+        if (!told_[i] && !first_) tell(i, s);
+        told_[i] = true;
+      } else if (s.state == study::RunState::kRunning && doing.empty()) {
+        doing = plan_.runs[i].title + (s.doing.empty() ? "" : ", " + s.doing);
+      }
+    }
+    if (first_) {
+      start_units_ = done;
+      first_ = false;
+    }
+    const double elapsed = std::chrono::duration<double>(Clock::now() - start_).count();
+    const double gained = done - start_units_;
+    const auto left = gained > 0 && elapsed > 3
+                          ? core::human_seconds(elapsed * (total_ - done) / gained) + " left"
+                          : std::string("estimating");
+    if (!terminal_) return;
+    winsize size{};
+    const size_t width =
+        ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20 ? size.ws_col : 80;
+    auto line = fmt::format("{}/{} runs  {:.0f} %  {}  {}", finished, all, 100 * done / std::max(total_, 1.0),
+                            left, doing);
+    if (line.size() >= width) line.resize(width - 1);
+    fmt::print(stderr, "\r\033[K{}", line);
+    std::fflush(stderr);
+    dirty_ = true;
+  }
+
+ private:
+  void tell(size_t i, const study::RunStatus& s) {
+    clear();
+    const auto& spec = plan_.runs[i];
+    if (s.state == study::RunState::kFailed) {
+      fmt::print(stderr, "failed  {}: {}\n", spec.title, s.failure);
+      return;
+    }
+    const auto f = study::read_findings(spec);
+    std::vector<std::string> scores;
+    for (const auto& [name, curve] : f.curves)
+      scores.push_back(fmt::format("{} {:.1f} % (untrained {:.1f})", name, 100 * curve.back().accuracy,
+                                   100 * curve.front().accuracy));
+    if (f.frechet) scores.push_back(fmt::format("distance {:.2f}", f.frechet->distance));
+    fmt::print(stderr, "done    {}: {} in {}\n", spec.title, core::join(scores, ", "),
+               core::human_seconds(f.seconds));
+  }
+  void clear() {
+    if (dirty_) fmt::print(stderr, "\r\033[K");
+    std::fflush(stderr);
+    dirty_ = false;
+  }
+
+  const study::Plan& plan_;
+  bool terminal_, first_ = true, dirty_ = false;
+  std::vector<bool> told_;
+  double total_ = 0, start_units_ = 0;
+  Clock::time_point start_ = Clock::now();
+};
+
+void reproduce(const ReproduceArgs& a) {
+  if (a.studies.size() == 1 && a.studies[0] == "list") {
+    list_studies(a.json);
+    return;
+  }
+  const auto runtime = apply(a.runtime);
+  const auto scales = study::load_scales();
+  const size_t scale = scales.index(a.scale);
+  const int seeds = a.seeds > 0 ? a.seeds : scales.seeds[scale];
+  auto names = a.studies;
+  if (names.size() == 1 && names[0] == "all") names = study::study_names();
+  std::vector<study::Plan> plans;
+  for (const auto& name : names) {
+    const auto s = study::load_study(name);
+    study::Selection selection;
+    for (const auto& o : a.only) study::add_only(selection, o, s);
+    plans.push_back(study::make_plan(s, a.scale, scales, seeds, selection, a.out, a.data_root));
+  }
+  study::Missing missing;
+  for (auto& plan : plans) {
+    missing.merge(obtain(study::sets_of(plan), a.data_root, !a.no_fetch && !a.plan_only && !a.report_only));
+    study::mark_missing(plan, missing);
+  }
+  catch_interrupts();
+  Clockwork clock(runtime.engine);
+  const int threads = std::max(1, runtime.threads / std::max(1, a.jobs));
+  auto report = nlohmann::ordered_json::array();
+  size_t failed = 0;
+  for (const auto& plan : plans) {
+    if (!a.report_only && !a.json) print_plan(plan, clock, a.jobs);
+    if (a.plan_only) continue;
+    bool stopped = false;
+    if (!a.report_only) {
+      PlanProgress progress(plan);
+      study::WorkerOptions options;
+      options.jobs = a.jobs;
+      options.scratch = fs::path(a.out) / "workers";
+      options.command = [&](const fs::path& spec) {
+        return std::vector<std::string>{fs::read_symlink("/proc/self/exe").string(),
+                                        "reproduce-worker",
+                                        spec.string(),
+                                        "--threads",
+                                        std::to_string(threads),
+                                        "--device",
+                                        a.runtime.device,
+                                        "--engine",
+                                        a.runtime.engine};
+      };
+      options.watch = [&](const auto& status) { progress(status); };
+      for (const auto& s : study::run_plan(plan, options, interrupted()))
+        stopped |= s.state == study::RunState::kStopped;
+    }
+    const auto failures = study::remembered_failures(plan);
+    const auto results = study::collect(plan, failures);
+    const auto written =
+        study::write_results(results, facts_of(a, plan.study.name), fs::path(a.out) / plan.study.name);
+    for (const auto& f : failures) failed += !f.empty();
+    const auto verdicts = study::judge_claims(results);
+    if (a.json) {
+      nlohmann::ordered_json j = {
+          {"study", plan.study.name},      {"scale", plan.scale},
+          {"html", written.html.string()}, {"markdown", written.markdown.string()},
+          {"csv", written.csv.string()},   {"claims", nlohmann::ordered_json::array()}};
+      for (const auto& v : verdicts)
+        j["claims"].push_back(
+            {{"claim", v.claim.says}, {"verdict", study::name(v.ruling)}, {"reason", v.reason}});
+      report.push_back(std::move(j));
+    } else {
+      for (const auto& v : verdicts)
+        fmt::print("{}\n  {}: {}\n", v.claim.says, study::name(v.ruling), v.reason);
+      fmt::print("\nwrote {}, {} and {}\n", written.html.string(), written.markdown.string(),
+                 written.csv.string());
+      std::fflush(stdout);
+    }
+    if (stopped) {
+      fmt::print(
+          stderr, "\ninterrupted; everything is saved. Continue with the same command:\n  {}\n",
+          command_of(a, core::join(a.studies, " ")) + (a.out == "reproduction" ? "" : " --out " + a.out));
+      throw core::Error(core::ExitCode::kInterrupted, "", "");
+    }
+  }
+  if (a.json && !a.plan_only) fmt::print("{}\n", report.dump(2));
+  if (failed > 0)
+    core::run_error(kReproduce,
+                    fmt::format("{} runs failed; the reports name them, and the same command tries "
+                                "them again",
+                                failed));
+}
+
+void work(const std::string& file, const RuntimeOptions& options) {
+  const auto runtime = apply(options);
+  study::RunSpec spec;
+  try {
+    spec = study::spec_from_json(nlohmann::json::parse(core::read_text(file, kReproduce)));
+  } catch (const nlohmann::json::exception& e) {
+    core::usage_error(kReproduce, fmt::format("{}: not the description of a run ({})", file, e.what()));
+  }
+  catch_interrupts();
+  auto last = Clock::now() - std::chrono::seconds(1);
+  const auto report = [&](double done, const std::string& doing) {
+    if (Clock::now() - last < std::chrono::milliseconds(300)) return;
+    last = Clock::now();
+    fmt::print("{}", study::progress_line(done, doing));
+    std::fflush(stdout);
+  };
+  if (!study::perform(spec, runtime.device, runtime.engine, interrupted(), report))
+    throw core::Error(core::ExitCode::kInterrupted, "", "");
+}
+
+}  // namespace
+
+void add_reproduce_commands(CLI::App& app) {
+  auto a = std::make_shared<ReproduceArgs>();
+  auto* command =
+      app.add_subcommand("reproduce", "Tables and figures of the paper, from runs to a report with verdicts");
+  command->add_option("STUDY", a->studies, "Names from `reproduce list`, files, `all`, or `list`")
+      ->required();
+  command->add_option("--scale", a->scale, "tiny (minutes), small (hours) or paper")->capture_default_str();
+  command->add_option("--seeds", a->seeds, "Seeds per cell (default: the scale's)")
+      ->check(CLI::Range(1, 100));
+  command->add_option("--only", a->only, "Only a part, e.g. data=fmnist,cifar10 (repeatable)");
+  command->add_option("--out", a->out, "Folder for runs and reports")->capture_default_str();
+  command->add_option("--jobs", a->jobs, "Runs at once; they share --threads")->check(CLI::Range(1, 1024));
+  command->add_option("--data-root", a->data_root, "Where named sets are kept");
+  command->add_flag("--plan", a->plan_only, "Print the plan and stop");
+  command->add_flag("--report-only", a->report_only, "Write the report from what is there");
+  command->add_flag("--no-fetch", a->no_fetch, "Do not fetch data sets that are absent");
+  command->add_flag("--json", a->json, "Print where the reports are and the verdicts as JSON");
+  add_runtime_options(*command, a->runtime);
+  command->callback([a] { reproduce(*a); });
+
+  struct WorkArgs {
+    std::string spec;
+    RuntimeOptions runtime;
+  };
+  auto w = std::make_shared<WorkArgs>();
+  auto* worker = app.add_subcommand("reproduce-worker", "One run of a plan (used by reproduce)")->group("");
+  worker->add_option("SPEC", w->spec, "Description of the run")->required();
+  add_runtime_options(*worker, w->runtime);
+  worker->callback([w] { work(w->spec, w->runtime); });
+}
+
+}  // namespace ebclr::cli

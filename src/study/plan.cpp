@@ -1,0 +1,202 @@
+#include "study/plan.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <set>
+#include <span>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "core/text.h"
+#include "methods/method.h"
+
+namespace ebclr::study {
+namespace {
+
+constexpr const char* kPlan = "study";
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> out;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    if (end > begin) out.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return out;
+}
+
+// Axis names of a product are "data, batch"; the ids of its values are "fmnist/16".
+bool wanted(const Selection& selection, const std::string& axes, const Value& value) {
+  const auto names = split(axes, ',');
+  const auto parts = names.size() > 1 ? split(value.id, '/') : std::vector<std::string>{value.id};
+  for (size_t i = 0; i < names.size() && i < parts.size(); ++i) {
+    const std::string name = names[i].substr(names[i].find_first_not_of(' '));
+    const auto it = selection.only.find(name);
+    if (it != selection.only.end() &&
+        std::find(it->second.begin(), it->second.end(), parts[i]) == it->second.end())
+      return false;
+  }
+  return true;
+}
+
+std::set<std::string> axis_names(const Study& study) {
+  std::set<std::string> out;
+  for (const auto& axes : {study.row_axis, study.column_axis})
+    for (const auto& name : split(axes, ',')) out.insert(name.substr(name.find_first_not_of(' ')));
+  return out;
+}
+
+std::set<std::string> ids_of(const Study& study, const std::string& axis) {
+  std::set<std::string> out;
+  const auto add = [&](const std::string& axes, const std::vector<Value>& values) {
+    const auto names = split(axes, ',');
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (names[i].substr(names[i].find_first_not_of(' ')) != axis) continue;
+      for (const auto& v : values) out.insert(names.size() > 1 ? split(v.id, '/').at(i) : v.id);
+    }
+  };
+  add(study.row_axis, study.rows);
+  add(study.column_axis, study.columns);
+  return out;
+}
+
+int64_t set_size(const std::string& name) {
+  return name == "mnist" || name == "fmnist" ? 60000 : name.starts_with("shapes") ? 5000 : 50000;
+}
+
+}  // namespace
+
+void add_only(Selection& selection, const std::string& text, const Study& study) {
+  const auto at = text.find('=');
+  const std::string axis = text.substr(0, at);
+  const auto names = axis_names(study);
+  if (at == std::string::npos || !names.count(axis))
+    core::usage_error(kPlan, fmt::format("--only '{}': expected axis=value,... with an axis of {} ({})", text,
+                                         study.name, core::join({names.begin(), names.end()}, ", ")));
+  const auto known = ids_of(study, axis);
+  for (const auto& id : split(text.substr(at + 1), ',')) {
+    if (!known.count(id))
+      core::usage_error(kPlan, fmt::format("--only '{}': {} has no {} '{}'; there are {}", text, study.name,
+                                           axis, id, core::join({known.begin(), known.end()}, ", ")));
+    selection.only[axis].push_back(id);
+  }
+  if (selection.only[axis].empty()) core::usage_error(kPlan, fmt::format("--only '{}': no value", text));
+}
+
+const PlannedCell* Plan::find(const CellId& id) const {
+  for (const auto& c : cells)
+    if (c.id == id) return &c;
+  return nullptr;
+}
+
+std::string digest(const run::Config& config) {
+  auto copy = config;
+  copy.data.data_root.clear();  // where images lie does not change what is learned from them
+  const std::string text = run::to_yaml(copy);
+  return core::sha256(std::as_bytes(std::span(text.data(), text.size()))).substr(0, 10);
+}
+
+double units_per_image(const run::Config& config) {
+  // A method knows its own cost; the smallest one of its kind is built to ask it.
+  auto options = config.method;
+  options.encoder.width = 8;
+  options.encoder.norm = nn::Norm::kNone;
+  options.head.hidden = options.head.out = 8;
+  options.ebclr.buffer.size = 1;
+  options.moco.queue = 1;
+  options.simsiam.predictor_hidden = options.byol.predictor_hidden = 8;
+  const methods::MethodContext context{.data_proposals =
+                                           [](int64_t n, core::Rng&) {
+                                             return torch::zeros({n, 1, 16, 16});
+                                           },
+                                       .image_shape = {1, 16, 16},
+                                       .train_images = 2};
+  options.encoder.channels = 1;
+  return methods::make_method(options, context)->forward_units();
+}
+
+Plan make_plan(const Study& study, const std::string& scale, const Scales& scales, int seeds,
+               const Selection& selection, const std::filesystem::path& out,
+               const std::filesystem::path& data_root) {
+  Plan plan{.study = study, .scale = scale, .seeds = seeds, .judging = scales.judging[scales.index(scale)]};
+  std::map<std::string, size_t> known;
+  std::map<std::string, double> units;  // by method and what changes its cost
+  for (const auto& row : study.rows) {
+    for (const auto& column : study.columns) {
+      if (!wanted(selection, study.row_axis, row) || !wanted(selection, study.column_axis, column)) continue;
+      PlannedCell cell{{row.id, column.id}, "", {}};
+      for (int seed = 0; seed < seeds; ++seed) {
+        auto settings = settings_of(study, row, column, scale, scales);
+        settings.emplace_back("train.seed", std::to_string(seed));
+        if (!data_root.empty()) settings.emplace_back("data.root", data_root.string());
+        const auto config = run::resolve({{fmt::format("study {}", study.name), settings}});
+        if (config.data.source.empty())
+          core::usage_error(kPlan, fmt::format("{}: row '{}' has no data.source", study.name, row.id));
+        cell.on = !column.on.empty() ? column.on : !row.on.empty() ? row.on : config.data.source;
+        const std::string key = digest(config);
+        const auto [it, fresh] = known.try_emplace(key, plan.runs.size());
+        if (fresh) {
+          RunSpec spec;
+          spec.config = config;
+          spec.folder = out / "runs" / fmt::format("{}-{}-{}", config.method.name, config.data.source, key);
+          spec.title =
+              fmt::format("{}{}{}, seed {}", row.label, column.label.empty() ? "" : ", ", column.label, seed);
+          spec.judging = plan.judging;
+          for (const auto& j : study.judges) {
+            if (j == "frechet")
+              spec.frechet = true;
+            else
+              spec.judges.push_back(j);
+          }
+          const int64_t all = set_size(config.data.source);
+          spec.images = config.data.limit > 0 ? std::min(all, config.data.limit) : all;
+          const auto& e = config.method.ebclr;
+          const auto cost = fmt::format("{} {} {} {} {} {} {}", config.method.name, e.objective.lambda,
+                                        static_cast<int>(e.sampler.kind), e.sampler.steps, e.sampler.outer,
+                                        e.sampler.inner, config.method.moco.symmetric);
+          if (!units.count(cost)) units[cost] = units_per_image(config);
+          spec.forward_units =
+              units[cost] * static_cast<double>(spec.images / config.train.batch_size *
+                                                config.train.batch_size * config.train.epochs);
+          plan.runs.push_back(std::move(spec));
+        }
+        auto& spec = plan.runs[it->second];
+        if (std::find(spec.sets.begin(), spec.sets.end(), cell.on) == spec.sets.end()) {
+          spec.sets.push_back(cell.on);
+          const double points =
+              2 + static_cast<double>(config.train.epochs) /
+                      static_cast<double>(std::max<int64_t>(1, config.checkpoint.keep_every));
+          const double tests =
+              plan.judging.limit_test > 0 ? static_cast<double>(plan.judging.limit_test) : 1e4;
+          if (!spec.judges.empty()) spec.judging_units += points * (tests + static_cast<double>(spec.images));
+        }
+        cell.runs.push_back(it->second);
+      }
+      plan.cells.push_back(std::move(cell));
+    }
+  }
+  if (plan.cells.empty()) core::usage_error(kPlan, "--only leaves no run");
+  return plan;
+}
+
+std::vector<std::string> sets_of(const Plan& plan) {
+  std::set<std::string> sets;
+  for (const auto& r : plan.runs) {
+    sets.insert(r.config.data.source);
+    sets.insert(r.sets.begin(), r.sets.end());
+  }
+  return {sets.begin(), sets.end()};
+}
+
+void mark_missing(Plan& plan, const Missing& missing) {
+  for (auto& r : plan.runs) {
+    auto needs = r.sets;
+    needs.push_back(r.config.data.source);
+    for (const auto& name : needs)
+      if (const auto it = missing.find(name); it != missing.end()) r.blocked = it->second;
+  }
+}
+
+}  // namespace ebclr::study

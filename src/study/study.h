@@ -1,0 +1,102 @@
+#pragma once
+// A study as data: which runs, along which axes, judged how, what the paper found and what it claims. The
+// shipped ones are the files of studies/; nothing here knows any of them by name.
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ebclr::study {
+
+/// Key-value pairs of the configuration.
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+/// One value of an axis, or one combination of several axes.
+struct Value {
+  std::string id;     ///< "ebclr", "cifar10/16"
+  std::string label;  ///< "EBCLR", "CIFAR-10, batch 16"
+  Settings set;
+  std::string on;  ///< set to judge on; empty: the one it was trained on
+};
+
+/// A row and a column of a study's table.
+struct CellId {
+  std::string row, column;
+  auto operator<=>(const CellId&) const = default;
+};
+
+/// What a claim compares.
+enum class ClaimKind {
+  kBetter,      ///< `rows` beat each of `than`, in every column
+  kEqual,       ///< in each of `rows`, the columns of each of `pairs` differ by at most `within`
+  kEqualRows,   ///< `rows` differ among each other by at most `within`, in every column
+  kEfficiency,  ///< the reference reaches each of `rows` within `below` of its epochs
+};
+
+/// A claim of the paper that runs can support or not.
+struct Claim {
+  ClaimKind kind = ClaimKind::kBetter;
+  std::string says;
+  std::string judge;  ///< empty: the study's first
+  std::vector<std::string> rows, than, columns;
+  std::vector<std::pair<std::string, std::string>> pairs;
+  double within = 0, below = 0;
+};
+
+/// A table or a figure of the paper.
+struct Study {
+  double order = 1e9;  ///< place in the list of all studies
+  std::string name, title, source, about;
+  std::vector<std::string> judges;  ///< "linear", "knn", "frechet"; the first is the paper's
+  std::string row_axis, column_axis;
+  std::vector<Value> rows, columns;  ///< columns has one nameless value where a study has no second axis
+  Settings fixed;
+  std::string reference;                                  ///< row that efficiency is relative to; empty: none
+  std::map<std::string, std::map<CellId, double>> paper;  ///< by judge, and "efficiency"
+  std::vector<Claim> claims;
+};
+
+/// How a scale judges its runs.
+struct Judging {
+  int64_t probe_epochs = 200, probe_rates = 10;
+  int64_t limit_test = 0;  ///< test images; 0: all
+  int64_t frechet_samples = 2000, frechet_steps = 100;
+  auto operator<=>(const Judging&) const = default;
+};
+
+/// A rule of studies/scales.yaml: where every `when` holds, `set` is applied below what the axes say.
+struct Rule {
+  Settings when, set;  ///< `when` may name "scale", "study" and any configured key
+};
+
+/// What runs are made of at each scale.
+struct Scales {
+  std::vector<std::string> names;
+  std::vector<int> seeds;  ///< default number of seeds, by scale
+  std::vector<std::string> about;
+  std::vector<Judging> judging;
+  std::vector<Rule> rules;
+
+  /// Index of a scale; throws Error naming the nearest.
+  size_t index(const std::string& name) const;
+};
+
+/// Reads a study; `origin` is named in errors.
+Study parse_study(const std::string& name, const std::string& yaml, const std::string& origin);
+/// Reads the scales.
+Scales parse_scales(const std::string& yaml, const std::string& origin);
+
+/// Names of the shipped studies, in the paper's order.
+std::vector<std::string> study_names();
+/// A shipped study by name, or one from a YAML file; throws Error naming the nearest.
+Study load_study(const std::string& name_or_file);
+/// The shipped scales.
+Scales load_scales();
+
+/// Settings of one run before seeds: the rules of the scale, then the study's fixed part, then the axes.
+Settings settings_of(const Study& study, const Value& row, const Value& column, const std::string& scale,
+                     const Scales& scales);
+
+}  // namespace ebclr::study

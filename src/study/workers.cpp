@@ -1,0 +1,188 @@
+#include "study/workers.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "study/perform.h"
+
+namespace ebclr::study {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kWorkers = "study";
+
+fs::path failure_file(const RunSpec& spec) {
+  return fs::path(spec.folder.string() + ".failed");
+}
+
+// The program's own error line, else the last thing that was said.
+std::string failure_in(const fs::path& log, int status) {
+  std::ifstream in(log);
+  std::string last, own;
+  for (std::string line; std::getline(in, line);) {
+    if (line.empty()) continue;
+    last = line;
+    if (line.starts_with("ebclr: ")) own = line.substr(7);
+  }
+  if (!own.empty()) return own;
+  if (WIFSIGNALED(status))
+    return fmt::format("ended by signal {} ({}){}", WTERMSIG(status), strsignal(WTERMSIG(status)),
+                       WTERMSIG(status) == SIGKILL ? "; out of memory?" : "");
+  return last.empty() ? fmt::format("exit code {}", WEXITSTATUS(status)) : last;
+}
+
+/// A running worker.
+struct Worker {
+  pid_t pid = -1;
+  int out = -1;  // read end of its standard output
+  size_t run = 0;
+  fs::path log;
+  std::string text;  // an unfinished line
+};
+
+Worker start(const std::vector<std::string>& words, size_t run, const fs::path& log) {
+  std::vector<char*> argv;
+  for (const auto& w : words) argv.push_back(const_cast<char*>(w.c_str()));
+  argv.push_back(nullptr);
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) core::run_error(kWorkers, "no pipe to a worker could be made");
+  const int err = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (err < 0) core::run_error(kWorkers, fmt::format("{}: cannot be written", log.string()));
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid < 0) core::run_error(kWorkers, fmt::format("no worker could be started: {}", std::strerror(errno)));
+  if (pid == 0) {
+    // A worker saves and ends when its parent is gone, however that went.
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (::getppid() != parent) ::_exit(1);
+    ::setpgid(0, 0);  // Ctrl-C reaches the parent alone, which asks once
+    ::dup2(ends[1], STDOUT_FILENO);
+    ::dup2(err, STDERR_FILENO);
+    const int null = ::open("/dev/null", O_RDONLY);
+    ::dup2(null, STDIN_FILENO);
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  ::close(ends[1]);
+  ::close(err);
+  return {pid, ends[0], run, log, ""};
+}
+
+void take_lines(Worker& w, RunStatus& status) {
+  for (size_t end; (end = w.text.find('\n')) != std::string::npos;) {
+    const auto j = nlohmann::json::parse(w.text.substr(0, end), nullptr, false);
+    w.text.erase(0, end + 1);
+    if (!j.is_object()) continue;
+    status.units = j.value("units", status.units);
+    status.doing = j.value("doing", status.doing);
+  }
+}
+
+}  // namespace
+
+std::string progress_line(double units, const std::string& doing) {
+  return nlohmann::json{{"units", units}, {"doing", doing}}.dump() + "\n";
+}
+
+std::vector<std::string> remembered_failures(const Plan& plan) {
+  std::vector<std::string> out;
+  for (const auto& spec : plan.runs) {
+    std::string line;
+    if (std::ifstream in(failure_file(spec)); in) std::getline(in, line);
+    out.push_back(line);
+  }
+  return out;
+}
+
+std::vector<RunStatus> run_plan(const Plan& plan, const WorkerOptions& options,
+                                const std::atomic<bool>& stop) {
+  std::vector<RunStatus> status(plan.runs.size());
+  std::vector<size_t> waiting;
+  for (size_t i = 0; i < plan.runs.size(); ++i) {
+    const auto& spec = plan.runs[i];
+    if (!spec.blocked.empty()) {
+      status[i] = {RunState::kBlocked, 0, "", spec.blocked};
+    } else if (complete(spec, read_findings(spec))) {
+      status[i] = {RunState::kDone, spec.forward_units + spec.judging_units, "", ""};
+      fs::remove(failure_file(spec));
+    } else {
+      waiting.push_back(i);
+    }
+  }
+  std::reverse(waiting.begin(), waiting.end());
+  std::error_code ec;
+  fs::create_directories(options.scratch, ec);
+  if (ec)
+    core::run_error(kWorkers,
+                    fmt::format("{}: cannot be created: {}", options.scratch.string(), ec.message()));
+  std::vector<Worker> workers;
+  bool asked = false;
+  while (!workers.empty() || (!waiting.empty() && !stop)) {
+    while (!stop && !waiting.empty() && workers.size() < static_cast<size_t>(std::max(1, options.jobs))) {
+      const size_t i = waiting.back();
+      waiting.pop_back();
+      const auto& spec = plan.runs[i];
+      const auto stem = spec.folder.filename().string();
+      const auto file = options.scratch / (stem + ".json");
+      core::write_atomically(file, to_json(spec).dump(2) + "\n", kWorkers);
+      fs::remove(failure_file(spec));
+      workers.push_back(start(options.command(file), i, options.scratch / (stem + ".log")));
+      status[i].state = RunState::kRunning;
+    }
+    if (stop && !asked) {
+      for (const auto& w : workers) ::kill(w.pid, SIGTERM);
+      asked = true;
+    }
+    std::vector<pollfd> polls;
+    for (const auto& w : workers) polls.push_back({w.out, POLLIN, 0});
+    ::poll(polls.data(), polls.size(), 500);
+    for (size_t k = workers.size(); k-- > 0;) {
+      auto& w = workers[k];
+      if (!(polls[k].revents & (POLLIN | POLLHUP))) continue;
+      char buffer[4096];
+      const auto n = ::read(w.out, buffer, sizeof buffer);
+      if (n < 0 && errno == EINTR) continue;
+      if (n > 0) {
+        w.text.append(buffer, static_cast<size_t>(n));
+        take_lines(w, status[w.run]);
+        continue;
+      }
+      int code = 0;
+      while (::waitpid(w.pid, &code, 0) < 0 && errno == EINTR) {
+      }
+      ::close(w.out);
+      auto& s = status[w.run];
+      const auto& spec = plan.runs[w.run];
+      if (WIFEXITED(code) && WEXITSTATUS(code) == 0) {
+        s.state = RunState::kDone;
+        s.units = spec.forward_units + spec.judging_units;
+      } else if (WIFEXITED(code) && WEXITSTATUS(code) == static_cast<int>(core::ExitCode::kInterrupted)) {
+        s.state = RunState::kStopped;
+      } else {
+        s.state = RunState::kFailed;
+        s.failure = failure_in(w.log, code);
+        core::write_atomically(failure_file(spec), s.failure + "\n", kWorkers);
+      }
+      workers.erase(workers.begin() + static_cast<std::ptrdiff_t>(k));
+    }
+    if (options.watch) options.watch(status);
+  }
+  for (const size_t i : waiting) status[i].state = RunState::kStopped;
+  return status;
+}
+
+}  // namespace ebclr::study

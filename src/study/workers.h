@@ -1,0 +1,45 @@
+#pragma once
+// Runs a plan in worker processes, so that a run that dies takes nothing with it and several can go on at
+// once. A worker is told its run by a file and answers with lines of JSON on its standard output.
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "study/plan.h"
+
+namespace ebclr::study {
+
+/// Where a run stands.
+enum class RunState { kWaiting, kRunning, kDone, kFailed, kBlocked, kStopped };
+
+struct RunStatus {
+  RunState state = RunState::kWaiting;
+  double units = 0;     ///< done of forward_units + judging_units
+  std::string doing;    ///< "epoch 3/20"
+  std::string failure;  ///< one line
+};
+
+struct WorkerOptions {
+  int jobs = 1;
+  std::filesystem::path scratch;  ///< specs and logs of the workers
+  /// Words of the command that carries out the run described by a file.
+  std::function<std::vector<std::string>(const std::filesystem::path& spec)> command;
+  /// Called whenever something changed, and at least every second.
+  std::function<void(const std::vector<RunStatus>&)> watch = {};
+};
+
+/// Carries out every run that is neither complete nor blocked. After `stop` the workers are asked to save and
+/// end. Failures are remembered beside the run folder until a later try succeeds.
+std::vector<RunStatus> run_plan(const Plan& plan, const WorkerOptions& options,
+                                const std::atomic<bool>& stop);
+
+/// The failures that were remembered, one for each run of the plan; empty where there is none.
+std::vector<std::string> remembered_failures(const Plan& plan);
+
+/// One line for the parent.
+std::string progress_line(double units, const std::string& doing);
+
+}  // namespace ebclr::study

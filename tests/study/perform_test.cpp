@@ -1,0 +1,180 @@
+#include "study/perform.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "run/run.h"
+#include "study/workers.h"
+#include "temp_dir.h"
+
+namespace ebclr::study {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+constexpr const char* kStudy = R"(
+title: two methods
+judges: [knn, linear]
+rows: {axis: method, key: method.name, values: [simclr, ebclr]}
+fixed:
+  data.source: shapes
+  data.limit: 60
+  encoder.width: 8
+  head.out: 16
+  buffer.size: 60
+  sampler.steps: 2
+  train.batch_size: 16
+  train.epochs: 2
+  checkpoint.keep_every: 1
+)";
+
+class Performed : public ::testing::Test {
+ protected:
+  Performed() {
+    Scales scales;
+    scales.names = {"tiny"};
+    Judging judging;
+    judging.probe_epochs = 3;
+    judging.probe_rates = 2;
+    judging.limit_test = 50;
+    scales.judging = {judging};
+    plan_ = make_plan(parse_study("mine", kStudy, "mine"), "tiny", scales, 1, {}, dir_.path(), "");
+  }
+  bool go(const RunSpec& spec, const Report& report = {}) {
+    return perform(spec, torch::kCPU, {}, stop_, report);
+  }
+  testing::TempDir dir_;
+  Plan plan_;
+  std::atomic<bool> stop_ = false;
+};
+
+TEST_F(Performed, TrainsJudgesAndLeavesFindings) {
+  const auto& spec = plan_.runs[1];
+  double last = 0;
+  ASSERT_TRUE(go(spec, [&](double units, const std::string&) {
+    EXPECT_GE(units, last);
+    last = units;
+  }));
+  const auto f = read_findings(spec);
+  ASSERT_TRUE(complete(spec, f));
+  EXPECT_GT(last, spec.forward_units);
+  EXPECT_DOUBLE_EQ(f.forward_units, spec.forward_units);
+  const auto& curve = f.curves.at("knn on shapes");
+  ASSERT_EQ(curve.size(), 3u);  // untrained, epochs 1 and 2
+  EXPECT_EQ(curve[0].epoch, 0);
+  EXPECT_EQ(curve[2].epoch, 2);
+  EXPECT_EQ(curve[2].total, 50);
+  EXPECT_GT(curve[2].forward_units, curve[1].forward_units);
+  EXPECT_EQ(f.curves.at("linear on shapes").size(), 3u);
+
+  // A second time there is nothing to do; a lost finding is made again, and comes out the same.
+  const auto weights = fs::last_write_time(run::RunFolder{spec.folder}.summary());
+  fs::remove(spec.folder / "study" / "knn_on_shapes.json");
+  ASSERT_TRUE(go(spec));
+  EXPECT_EQ(fs::last_write_time(run::RunFolder{spec.folder}.summary()), weights);
+  const auto again = read_findings(spec).curves.at("knn on shapes");
+  for (size_t i = 0; i < curve.size(); ++i) EXPECT_EQ(again[i].correct, curve[i].correct);
+}
+
+TEST_F(Performed, StopsAndGoesOnToTheSameResult) {
+  const auto& spec = plan_.runs[0];
+  int steps = 0;
+  ASSERT_FALSE(go(spec, [&](double, const std::string&) { stop_ = ++steps == 3; }));
+  EXPECT_FALSE(read_findings(spec).trained);
+  stop_ = false;
+  ASSERT_TRUE(go(spec));
+  auto whole = spec;
+  whole.folder = dir_ / "whole";
+  ASSERT_TRUE(go(whole));
+  const auto a = read_findings(spec).curves.at("linear on shapes"),
+             b = read_findings(whole).curves.at("linear on shapes");
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].correct, b[i].correct) << i;
+}
+
+TEST_F(Performed, AFolderKilledBeforeItsFirstCheckpointIsBegunAnew) {
+  const auto& spec = plan_.runs[0];
+  fs::create_directories(spec.folder / "checkpoints");
+  std::ofstream(spec.folder / "config.yaml") << run::to_yaml(spec.config);
+  ASSERT_TRUE(go(spec));
+  EXPECT_TRUE(complete(spec, read_findings(spec)));
+}
+
+TEST_F(Performed, SpecsSurviveTheWayToAWorker) {
+  const auto& spec = plan_.runs[1];
+  const auto copy = spec_from_json(nlohmann::json::parse(to_json(spec).dump()));
+  EXPECT_EQ(digest(copy.config), digest(spec.config));
+  EXPECT_EQ(copy.folder, spec.folder);
+  EXPECT_EQ(copy.judges, spec.judges);
+  EXPECT_EQ(copy.sets, spec.sets);
+  EXPECT_EQ(copy.judging, spec.judging);
+}
+
+TEST_F(Performed, AUnitOfWorkTakesTime) {
+  const double seconds = measure_unit(plan_.runs[1].config, {});
+  EXPECT_GT(seconds, 0);
+  EXPECT_LT(seconds, 1);
+}
+
+// Workers are any program that takes a file; here the shell plays it.
+WorkerOptions shell(const fs::path& scratch, const std::string& script) {
+  WorkerOptions o;
+  o.scratch = scratch;
+  o.command = [script](const fs::path& spec) {
+    return std::vector<std::string>{"/bin/sh", "-c", script, spec.string()};
+  };
+  return o;
+}
+
+TEST_F(Performed, AFailedWorkerIsReportedAndTheOthersGoOn) {
+  auto o = shell(dir_ / "workers",
+                 "case $0 in *simclr*) echo noise >&2; echo 'ebclr: [train] it broke' >&2; exit 1;; "
+                 "*) echo '{\"units\": 7, \"doing\": \"epoch 1/2\"}'; exit 0;; esac");
+  double seen = 0;
+  o.watch = [&](const std::vector<RunStatus>& s) { seen = std::max(seen, s[1].units); };
+  const auto status = run_plan(plan_, o, stop_);
+  EXPECT_EQ(status[0].state, RunState::kFailed);
+  EXPECT_EQ(status[0].failure, "[train] it broke");
+  EXPECT_EQ(status[1].state, RunState::kDone);
+  EXPECT_GE(seen, 7);
+  EXPECT_EQ(remembered_failures(plan_)[0], "[train] it broke");
+  EXPECT_EQ(remembered_failures(plan_)[1], "");
+  // The next try forgets it.
+  run_plan(plan_, shell(dir_ / "workers", "exit 0"), stop_);
+  EXPECT_EQ(remembered_failures(plan_)[0], "");
+}
+
+TEST_F(Performed, AKilledWorkerIsAFailureToo) {
+  const auto status = run_plan(plan_, shell(dir_ / "workers", "kill -9 $$"), stop_);
+  EXPECT_EQ(status[0].state, RunState::kFailed);
+  EXPECT_THAT(status[0].failure, HasSubstr("signal 9"));
+}
+
+TEST_F(Performed, StoppingAsksTheWorkersToSave) {
+  auto o =
+      shell(dir_ / "workers", "trap 'exit 130' TERM; echo '{\"units\": 1}'; while :; do sleep 0.05; done");
+  o.jobs = 2;
+  o.watch = [&](const std::vector<RunStatus>& s) {
+    if (s[0].units > 0 && s[1].units > 0) stop_ = true;
+  };
+  const auto status = run_plan(plan_, o, stop_);
+  EXPECT_EQ(status[0].state, RunState::kStopped);
+  EXPECT_EQ(status[1].state, RunState::kStopped);
+  EXPECT_EQ(remembered_failures(plan_)[0], "");
+}
+
+TEST_F(Performed, BlockedRunsAreNotStarted) {
+  mark_missing(plan_, {{"shapes", "no shapes today"}});
+  const auto status = run_plan(plan_, shell(dir_ / "workers", "exit 1"), stop_);
+  EXPECT_EQ(status[0].state, RunState::kBlocked);
+  EXPECT_EQ(status[1].state, RunState::kBlocked);
+}
+
+}  // namespace
+}  // namespace ebclr::study

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# A study from its file to its report, with runs that are interrupted, fail, or are found done.
+source "$(dirname "$0")/lib.sh"
+
+cat >mine.yaml <<'YAML'
+title: two methods on shapes
+judges: [knn]
+reference: ebclr
+rows: {axis: method, key: method.name, values: [simclr, ebclr]}
+fixed: {data.source: shapes, data.limit: 120, encoder.width: 8, train.batch_size: 16, train.epochs: 3,
+        buffer.size: 120, sampler.steps: 2, log.every: 1, checkpoint.keep_every: 1}
+claims:
+  - {says: EBCLR beats SimCLR, kind: better, rows: ebclr, than: simclr}
+YAML
+
+# The list and the plan.
+"$EBCLR" reproduce list >list.txt
+grep -q '^table1 ' list.txt || fail "no table1 in the list"
+[ "$(grep -c '' list.txt)" -ge 18 ] || fail "the list is short"
+"$EBCLR" reproduce mine.yaml --scale tiny --plan >plan.txt
+grep -q '2 to do (0 done, 0 cannot run)' plan.txt || fail "plan: $(cat plan.txt)"
+[ ! -e reproduction/runs ] || fail "a plan ran something"
+
+# Killed outright in the middle of a run: the worker goes too, and the same command goes on.
+"$EBCLR" reproduce mine.yaml --scale tiny >/dev/null 2>&1 &
+parent=$!
+for _ in $(seq 300); do
+  compgen -G 'reproduction/runs/*/metrics.jsonl' >/dev/null && break
+  sleep 0.1
+done
+kill -9 $parent
+wait $parent 2>/dev/null || true
+for _ in $(seq 100); do
+  pids=$(pgrep -x -f "$EBCLR reproduce-worker.*" || true)
+  [ -z "$pids" ] && break
+  sleep 0.1
+done
+[ -z "$pids" ] || fail "a worker outlived its parent"
+"$EBCLR" reproduce mine.yaml --scale tiny >first.txt 2>first.err || fail "second try: $(cat first.err)"
+for file in report.html report.md results.csv; do
+  [ -s reproduction/mine/$file ] || fail "$file is missing"
+done
+grep -q 'EBCLR beats SimCLR' first.txt || fail "no verdict: $(cat first.txt)"
+grep -q 'mine,tiny,ebclr,,0,knn,shapes,3,' reproduction/mine/results.csv || fail "no last point of ebclr"
+
+# Found done: nothing is trained again and the numbers are the same.
+cp reproduction/mine/results.csv before.csv
+before=$(stat -c %Y.%s reproduction/runs/*/summary.json)
+"$EBCLR" reproduce mine.yaml --scale tiny >second.txt 2>&1
+grep -q '0 to do (2 done, 0 cannot run)' second.txt || fail "second: $(cat second.txt)"
+[ "$before" = "$(stat -c %Y.%s reproduction/runs/*/summary.json)" ] || fail "a finished run was touched"
+cmp before.csv reproduction/mine/results.csv || fail "the numbers changed"
+
+# A part, as JSON.
+"$EBCLR" reproduce mine.yaml --scale tiny --only method=simclr --out part --json >part.json 2>/dev/null
+grep -q '"verdict": "undecided at this scale"' part.json || fail "part: $(cat part.json)"
+
+# A run that fails is in the table, the other is done, and the exit code says so.
+sed 's/train.epochs: 3/train.epochs: 2/; s/values: .*/values: [{id: bad, set: {method.name: simclr, train.batch_size: 500}}, {id: good, set: {method.name: simclr}}]}/; s/, key: method.name//; /reference/d; /claims/,$d; s/, train.batch_size: 16//' mine.yaml >failing.yaml
+expect_error 1 '1 runs failed' "$EBCLR" reproduce failing.yaml --scale tiny
+grep -q 'fewer than train.batch_size 500' reproduction/failing/report.md || fail "the failure is not in the report"
+grep -q 'failing,tiny,good,,0,knn,shapes,2,' reproduction/failing/results.csv || fail "the good run is missing"
+
+# A set that is not here blocks its runs only.
+sed 's/data.source: shapes, //; s/^fixed/columns: {axis: data, key: data.source, values: [shapes, cifar10]}\nfixed/' mine.yaml >two.yaml
+"$EBCLR" reproduce two.yaml --scale tiny --no-fetch >two.txt 2>&1
+grep -q 'cifar10 is not here' two.txt || fail "two: $(cat two.txt)"
+grep -q 'cifar10 is not here' reproduction/two/report.md || fail "the report does not say what is missing"
+grep -q '2 to do\|(2 done, 2 cannot run)' two.txt || fail "two: $(cat two.txt)"
+
+expect_error 2 "did you mean 'table1'" "$EBCLR" reproduce tabel1
+expect_error 2 'tiny, small, paper' "$EBCLR" reproduce table1 --scale large
+expect_error 2 'axis=value' "$EBCLR" reproduce table1 --scale tiny --only colour=red
+echo "reproduce: ok"
