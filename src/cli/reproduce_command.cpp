@@ -1,5 +1,6 @@
 #include "cli/reproduce_command.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -290,8 +291,11 @@ void reproduce(const ReproduceArgs& a) {
     study::mark_missing(plan, missing);
   }
   catch_interrupts();
-  Clockwork clock(runtime.engine);
   const int threads = std::max(1, runtime.threads / std::max(1, a.jobs));
+  at::set_num_threads(threads);  // the estimate is for what a worker will have
+  auto engine = runtime.engine;
+  engine.threads = threads;
+  Clockwork clock(engine);
   auto report = nlohmann::ordered_json::array();
   size_t failed = 0;
   for (const auto& plan : plans) {

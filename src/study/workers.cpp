@@ -175,6 +175,7 @@ std::vector<RunStatus> run_plan(const Plan& plan, const WorkerOptions& options,
       } else {
         s.state = RunState::kFailed;
         s.failure = failure_in(w.log, code);
+        fs::create_directories(spec.folder.parent_path(), ec);  // it may have failed before its first file
         core::write_atomically(failure_file(spec), s.failure + "\n", kWorkers);
       }
       workers.erase(workers.begin() + static_cast<std::ptrdiff_t>(k));
