@@ -122,7 +122,8 @@ std::vector<std::pair<std::string, std::string>> method_preset(const std::string
     add({{"head.out", "2048"},
          {"head.hidden", "2048"},
          {"head.hidden_norm", "true"},
-         {"head.output_norm", "true"}});
+         {"head.output_norm", "true"},
+         {"head.output_affine", "false"}});
   if (method == "byol") add({{"head.out", "256"}, {"head.hidden", "4096"}, {"head.hidden_norm", "true"}});
   return preset;
 }

@@ -199,6 +199,7 @@ std::vector<Field> make_fields() {
   add(field("head.layers", AT(method.head.layers), "layers of the projection", {1, 3}));
   add(field("head.hidden_norm", AT(method.head.hidden_norm), "BatchNorm after hidden layers"));
   add(field("head.output_norm", AT(method.head.output_norm), "BatchNorm after the last layer"));
+  add(field("head.output_affine", AT(method.head.output_affine), "that one has weight and bias"));
   add(choice<Activation>("head.activation", AT(method.head.activation),
                          {{"leaky_relu", Activation::kLeakyRelu}, {"relu", Activation::kRelu}},
                          "non-linearity of the heads"));

@@ -92,9 +92,13 @@ const PlannedCell* Plan::find(const CellId& id) const {
 }
 
 std::string digest(const run::Config& config) {
-  auto copy = config;
-  copy.data.data_root.clear();  // where images lie does not change what is learned from them
-  const std::string text = run::to_yaml(copy);
+  // What differs from the defaults, so that a key that is added later leaves old runs valid. Where images lie
+  // does not change what is learned from them.
+  const auto defaults = run::resolve({});
+  std::string text;
+  for (const auto& f : run::fields())
+    if (f.key != "data.root" && f.get(config) != f.get(defaults))
+      text += fmt::format("{}={}\n", f.key, f.get(config));
   return core::sha256(std::as_bytes(std::span(text.data(), text.size()))).substr(0, 10);
 }
 

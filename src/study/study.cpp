@@ -113,7 +113,10 @@ std::vector<Value> read_axis(const Reader& r, const YAML::Node& node, std::strin
     Value value;
     if (v.IsScalar()) {
       if (key.empty()) r.fail(v, fmt::format("axis '{}' has plain values but no 'key'", axis_name));
-      value = {v.Scalar(), pretty(v.Scalar()), {{key, v.Scalar()}}, ""};
+      const auto& id = v.Scalar();
+      // A bare number says nothing without its axis.
+      const bool number = id.find_first_not_of("0123456789.") == std::string::npos;
+      value = {id, number ? axis_name + " " + id : pretty(id), {{key, id}}, ""};
     } else {
       r.check_allowed(v, {"id", "label", "set", "on"});
       value.id = r.text(v["id"], "id");
@@ -142,7 +145,7 @@ std::vector<Value> read_axes(const Reader& r, const YAML::Node& node, std::strin
       for (const auto& right : values) {
         Value v = left;
         v.id += (v.id.empty() ? "" : "/") + right.id;
-        v.label += (v.label.empty() ? "" : ", ") + (axis_name == "data" ? "" : axis_name + " ") + right.label;
+        v.label += (v.label.empty() ? "" : ", ") + right.label;
         v.set.insert(v.set.end(), right.set.begin(), right.set.end());
         if (!right.on.empty()) v.on = right.on;
         next.push_back(std::move(v));

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/text.h"
+#include "plot/plot.h"
 #include "report/page.h"
 #include "run/run.h"
 
@@ -291,15 +292,17 @@ report::Page to_page(const Results& r, const Facts& facts) {
     page.text("The same against what it cost: a forward-unit is one image once through the encoder.");
     page.charts(by_units);
   }
-  bool headed = false;
+  std::vector<report::Picture> pictures;
   for (const auto& cell : r.plan.cells) {
     const auto& spec = r.plan.runs[cell.runs[0]];
     const auto picture = newest_samples(spec);
-    if (picture.empty()) continue;
-    if (!headed) page.heading("Samples of the chains");
-    headed = true;
-    page.picture(core::read_bytes(picture, "study"),
-                 fmt::format("{}: {}", spec.title, picture.stem().string()));
+    if (!picture.empty())
+      pictures.push_back(
+          {core::read_bytes(picture, "study"), fmt::format("{}: {}", spec.title, picture.stem().string())});
+  }
+  if (!pictures.empty()) {
+    page.heading("Samples of the chains");
+    page.pictures(pictures);
   }
   page.heading("Settings");
   page.text("What differs from the defaults of `ebclr config show`, seed aside.");
@@ -388,13 +391,28 @@ std::string to_csv(const Results& r) {
 }
 
 Written write_results(const Results& r, const Facts& facts, const fs::path& folder) {
-  Written w{folder / "report.html", folder / "report.md", folder / "results.csv"};
+  Written w{folder / "report.html", folder / "report.md", folder / "results.csv", {}};
   std::error_code ec;
   fs::create_directories(folder, ec);
   if (ec) core::run_error("study", fmt::format("{}: cannot be created: {}", folder.string(), ec.message()));
   core::write_atomically(w.html, to_page(r, facts).html(), "study");
   core::write_atomically(w.markdown, to_markdown(r, facts), "study");
   core::write_atomically(w.csv, to_csv(r), "study");
+  for (const auto& judge : r.plan.study.judges) {
+    std::vector<plot::Image> panels;
+    for (const auto& column : planned(r.plan, r.plan.study.columns, false)) {
+      const auto chart = curves(r, judge, column, false);
+      if (!chart.series.empty())
+        panels.push_back(plot::line_chart(chart.series, {.title = chart.title,
+                                                         .x_label = chart.x_label,
+                                                         .y_label = chart.y_label,
+                                                         .width = 520,
+                                                         .height = 400}));
+    }
+    if (panels.empty()) continue;
+    w.curves.push_back(folder / fmt::format("curves_{}.png", judge));
+    plot::write_png(w.curves.back(), plot::side_by_side(panels));
+  }
   return w;
 }
 

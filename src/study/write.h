@@ -17,9 +17,10 @@ using Facts = std::vector<std::pair<std::string, std::string>>;
 /// The files that were written.
 struct Written {
   std::filesystem::path html, markdown, csv;
+  std::vector<std::filesystem::path> curves;  ///< PNG, one for each judge with curves
 };
 
-/// Writes report.html, report.md and results.csv into `folder`.
+/// Writes report.html, report.md, results.csv and pictures of the curves into `folder`.
 Written write_results(const Results& results, const Facts& facts, const std::filesystem::path& folder);
 
 /// The text of report.md.

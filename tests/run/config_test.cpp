@@ -55,6 +55,7 @@ TEST(Config, RivalsHaveTheirPreset) {
   EXPECT_EQ(c.method.head.out, 2048);
   EXPECT_EQ(c.method.head.layers, 2) << "SimSiam's CIFAR setting";
   EXPECT_TRUE(c.method.head.output_norm);
+  EXPECT_FALSE(c.method.head.output_affine);
   EXPECT_EQ(c.origins.at("encoder.norm"), "method simsiam");
   EXPECT_EQ(from("method: {name: moco}").method.moco.temperature, 0.2);
   EXPECT_EQ(from("method: {name: moco}").method.moco.queue, 4096);
