@@ -136,6 +136,16 @@ std::vector<ChartPoint> thin(const std::vector<ChartPoint>& stretch, double x_lo
 }
 
 std::string chart_html(const Chart& chart) {
+  if (!chart.colours.empty() && chart.colours.size() != chart.series.size())
+    core::usage_error("report", fmt::format("chart '{}' has {} series and {} colours; give equal counts",
+                                            chart.title, chart.series.size(), chart.colours.size()));
+  const auto colour_of = [&](size_t k) {
+    return chart.colours.empty() ? static_cast<int64_t>(k) : int64_t{chart.colours[k]};
+  };
+  // After the ten colours come around again, dots tell lines apart.
+  const auto dash_of = [&](size_t k) {
+    return chart.series[k].dashed ? " dashed" : colour_of(k) >= 10 ? " dotted" : "";
+  };
   Range xr{.log = chart.log_x}, yr{.log = chart.log_y};
   for (const auto& s : chart.series) {
     if (s.x.size() != s.y.size() || s.low.size() != s.high.size() ||
@@ -154,7 +164,7 @@ std::string chart_html(const Chart& chart) {
   if (!chart.title.empty()) out += fmt::format("<figcaption>{}</figcaption>", escape(chart.title));
   if (xr.empty() || yr.empty()) return out + "<p class=\"nothing\">No data</p></figure>\n";
 
-  const plot::Axis x = plot::make_axis(xr.low, xr.high, 5, chart.log_x, false);
+  const plot::Axis x = plot::make_axis(xr.low, xr.high, 6, chart.log_x, false);
   const plot::Axis y = plot::make_axis(yr.low, yr.high, 5, chart.log_y, true);
   auto px = [&](double v) { return kSide * x.place(v); };
   auto py = [&](double v) {
@@ -209,15 +219,14 @@ std::string chart_html(const Chart& chart) {
       seen.add(s.y[i]);
     }
     flush();
-    const std::string colour = fmt::format("c{}", colour_index(k));
-    // After the ten colours come around again, dashes tell lines apart.
-    const char* dash = s.dashed ? " dashed" : k >= 10 ? " dotted" : "";
+    const std::string colour = fmt::format("c{}", colour_index(colour_of(k)));
+    const char* dash = dash_of(k);
     if (!band.empty()) bands += fmt::format("<path class=\"band {}\" d=\"{}\"/>", colour, band);
     lines += "<g>";
     if (!line.empty()) lines += fmt::format("<path class=\"line {}{}\" d=\"{}\"/>", colour, dash, line);
     if (!dots.empty()) lines += fmt::format("<path class=\"dots {}\" d=\"{}\"/>", colour, dots);
     lines += "</g>";
-    nlohmann::json entry{{"name", s.name}, {"x", xs}, {"y", ys}};
+    nlohmann::json entry{{"name", s.name}, {"c", colour_index(colour_of(k))}, {"x", xs}, {"y", ys}};
     if (!s.low.empty()) entry["low"] = lows, entry["high"] = highs;
     data["series"].push_back(entry);
     summary += fmt::format("<tr><th scope=\"row\">{}</th>{}</tr>", escape(s.name),
@@ -257,11 +266,7 @@ std::string chart_html(const Chart& chart) {
           "<li class=\"c{}\"><svg class=\"key\" viewBox=\"0 0 22 10\" aria-hidden=\"true\"><path "
           "class=\"line c{}{}\" "
           "d=\"M1 5H21\"/></svg>{}</li>",
-          colour_index(k), colour_index(k),
-          chart.series[k].dashed ? " dashed"
-          : k >= 10              ? " dotted"
-                                 : "",
-          escape(chart.series[k].name));
+          colour_index(colour_of(k)), colour_index(colour_of(k)), dash_of(k), escape(chart.series[k].name));
     }
     out += "</ul>";
   }
@@ -338,8 +343,7 @@ std::string map_html(const PointMap& map) {
       units(2 * half_w), units(2 * half_h), layers);
   if (!legend.empty()) out += "<ul class=\"legend\">" + legend + "</ul>";
   if (!style.empty()) {
-    out += fmt::format("<img class=\"sprite\" alt=\"\" hidden src=\"data:image/png;base64,{}\">",
-                       base64(map.sprite.data(), map.sprite.size()));
+    out += fmt::format("<img class=\"sprite\" alt=\"\" hidden src=\"{}\">", data_address(map.sprite));
   }
   nlohmann::json names = map.class_names;
   names.push_back("no label");

@@ -31,6 +31,8 @@ std::string axis_label(double value, double step);
 std::string script_json(const std::string& json);
 /// Base64 of bytes, for data: addresses.
 std::string base64(const std::byte* bytes, size_t count);
+/// A picture as a data: address.
+std::string data_address(const std::vector<std::byte>& image);
 /// Index of the colour of the k-th series; there are ten.
 inline int colour_index(int64_t k) {
   return static_cast<int>(k % 10);

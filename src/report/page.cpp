@@ -86,30 +86,44 @@ size_t column_count(const Table& table) {
   return n;
 }
 
-/// Width and height from a PNG's header; zeros when it is none.
-std::pair<uint32_t, uint32_t> png_size(const std::vector<std::byte>& png) {
-  if (png.size() < 24) return {0, 0};
+/// Type, width and height of a picture file, from its header; an empty type when it is neither.
+struct PictureHead {
+  std::string type;
+  uint32_t width = 0, height = 0;
+};
+
+PictureHead head_of(const std::vector<std::byte>& file) {
+  auto byte = [&](size_t at) { return static_cast<uint32_t>(file[at]); };
   auto word = [&](size_t at) {
-    uint32_t v = 0;
-    for (size_t k = 0; k < 4; ++k) v = v << 8 | static_cast<uint32_t>(png[at + k]);
-    return v;
+    return byte(at) << 24 | byte(at + 1) << 16 | byte(at + 2) << 8 | byte(at + 3);
   };
-  if (word(0) != 0x89504E47u) return {0, 0};
-  return {word(16), word(20)};
+  if (file.size() >= 24 && word(0) == 0x89504E47u) return {"image/png", word(16), word(20)};
+  if (file.size() < 4 || byte(0) != 0xFF || byte(1) != 0xD8) return {};
+  // JPEG: segments of marker and length until the one with the frame.
+  for (size_t at = 2; at + 9 < file.size() && byte(at) == 0xFF;) {
+    const uint32_t marker = byte(at + 1);
+    const bool frame = marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC;
+    if (frame) return {"image/jpeg", byte(at + 7) << 8 | byte(at + 8), byte(at + 5) << 8 | byte(at + 6)};
+    at += 2 + (byte(at + 2) << 8 | byte(at + 3));
+  }
+  return {};
 }
 
-std::string figure(const std::vector<std::byte>& png, const std::string& caption) {
-  const auto [width, height] = png_size(png);
-  if (width == 0 || height == 0)
-    core::usage_error("report", fmt::format("the picture '{}' is not a PNG file", caption));
-  // Pictures of ours have two pixels per point.
+std::string figure(const std::vector<std::byte>& image, const std::string& caption) {
+  const auto head = head_of(image);
+  if (head.width == 0 || head.height == 0)
+    core::usage_error("report", fmt::format("the picture '{}' is neither PNG nor JPEG", caption));
   return fmt::format(
-      "<figure class=\"picture\"><img src=\"data:image/png;base64,{}\" alt=\"{}\" width=\"{}\" "
+      "<figure class=\"picture\"><img src=\"{}\" alt=\"{}\" width=\"{}\" "
       "height=\"{}\"><figcaption>{}</figcaption></figure>\n",
-      base64(png.data(), png.size()), escape(caption), (width + 1) / 2, (height + 1) / 2, escape(caption));
+      data_address(image), escape(caption), (head.width + 1) / 2, (head.height + 1) / 2, escape(caption));
 }
 
 }  // namespace
+
+std::string data_address(const std::vector<std::byte>& image) {
+  return fmt::format("data:{};base64,{}", head_of(image).type, base64(image.data(), image.size()));
+}
 
 std::string escape(const std::string& text) {
   std::string out;
@@ -226,13 +240,13 @@ void Page::charts(const std::vector<Chart>& charts) {
   body_ += "<div class=\"multiples\">" + inner + "</div>\n";
 }
 
-void Page::picture(const std::vector<std::byte>& png, const std::string& caption) {
-  body_ += figure(png, caption);
+void Page::picture(const std::vector<std::byte>& image, const std::string& caption) {
+  body_ += figure(image, caption);
 }
 
 void Page::pictures(const std::vector<Picture>& pictures) {
   std::string inner;
-  for (const auto& p : pictures) inner += figure(p.png, p.caption);
+  for (const auto& p : pictures) inner += figure(p.image, p.caption);
   body_ += "<div class=\"strip\" tabindex=\"0\" role=\"group\" aria-label=\"Pictures\">" + inner + "</div>\n";
 }
 

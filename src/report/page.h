@@ -39,11 +39,12 @@ struct Chart {
   std::string title = {}, x_label = {}, y_label = {};
   std::vector<plot::Series> series = {};
   bool log_x = false, log_y = false;
+  std::vector<int> colours = {};  ///< per series, when not empty: keeps a colour's meaning across charts
 };
 
-/// A PNG with what it shows.
+/// A PNG or JPEG with what it shows.
 struct Picture {
-  std::vector<std::byte> png;
+  std::vector<std::byte> image;
   std::string caption;
 };
 
@@ -61,7 +62,7 @@ struct PointMap {
   std::vector<int64_t> classes = {};          ///< per point, -1: none
   std::vector<std::string> class_names = {};  ///< by class
   std::vector<std::string> notes = {};        ///< per point, optional: a line below the image
-  std::vector<std::byte> sprite = {};         ///< PNG of all images in rows; empty: no images
+  std::vector<std::byte> sprite = {};         ///< PNG or JPEG of all images in rows; empty: none
   int tile_width = 0, tile_height = 0, sprite_columns = 0;
 };
 
@@ -80,7 +81,8 @@ class Page {
   void chart(const Chart& chart);
   /// Several charts side by side, as many as fit.
   void charts(const std::vector<Chart>& charts);
-  void picture(const std::vector<std::byte>& png, const std::string& caption);
+  /// A PNG or JPEG of ours: two pixels to a point.
+  void picture(const std::vector<std::byte>& image, const std::string& caption);
   /// Pictures in one row that scrolls sideways when it is long.
   void pictures(const std::vector<Picture>& pictures);
   void matrix(const Matrix& matrix);

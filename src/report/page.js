@@ -16,7 +16,6 @@
   };
   const place = (v, [low, high, log]) =>
     log ? Math.log(v / low) / Math.log(high / low) : (v - low) / (high - low);
-  const colour = (k) => "c" + (k % 10);
 
   // Something to point at: pointer, touch, and arrow keys once it has the focus.
   const pointing = (area, find, step, clear) => {
@@ -53,7 +52,7 @@
       tip.setAttribute("role", "status");
       make("div", "at", tip, (data.x ? data.x + " " : "") + show(x));
       parts = [cross, tip];
-      data.series.forEach((s, k) => {
+      data.series.forEach((s) => {
         // The nearest point of each line, unless the line is not there.
         let best = -1, gap = 0.03;
         s.x.forEach((v, i) => {
@@ -63,14 +62,14 @@
         });
         if (best < 0) return;
         const row = make("div", "", tip);
-        make("i", colour(k), row);
+        make("i", "c" + s.c, row);
         make("span", "", row, s.name);
         let text = show(s.y[best]);
         if (s.low && s.low[best] !== null && s.low[best] !== s.high[best]) {
           text += " (" + show(s.low[best]) + " \u2013 " + show(s.high[best]) + ")";
         }
         make("b", "", row, text);
-        const spot = make("div", "spot " + colour(k), area);
+        const spot = make("div", "spot c" + s.c, area);
         spot.style.left = 100 * place(s.x[best], data.ax) + "%";
         spot.style.top = 100 * (1 - place(s.y[best], data.ay)) + "%";
         parts.push(spot);

@@ -1,0 +1,111 @@
+#include "cli/report_command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <ctime>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/commit.h"
+#include "cli/progress.h"
+#include "cli/runtime.h"
+#include "core/error.h"
+#include "core/files.h"
+#include "engine/engine.h"
+#include "report/run_report.h"
+
+namespace ebclr::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ReportArgs {
+  std::vector<std::string> runs;
+  std::string out = "report.html";
+  bool no_eval = false, json = false;
+  report::RunReportOptions options;
+  RuntimeOptions runtime;
+};
+
+std::string command_line(const ReportArgs& a) {
+  std::string text = "ebclr report";
+  for (const auto& r : a.runs) text += " " + r;
+  text += " --out " + a.out;
+  if (a.no_eval) text += " --no-eval";
+  return text;
+}
+
+std::string utc_minute() {
+  const std::time_t now = std::time(nullptr);
+  std::tm tm{};
+  ::gmtime_r(&now, &tm);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &tm);
+  return text;
+}
+
+void write_report(ReportArgs& a) {
+  const fs::path out = a.out;
+  std::error_code error;
+  if (fs::is_directory(out, error))
+    core::usage_error("report",
+                      fmt::format("--out {} is a folder; name a file, e.g. {}/report.html", a.out, a.out));
+  auto& o = a.options;
+  o.evaluate = !a.no_eval;
+  o.facts = {{"command", command_line(a)},
+             {"version", fmt::format("ebclr {}, commit {}", EBCLR_VERSION, kCommit)},
+             {"machine", report::describe_machine()},
+             {"written", utc_minute()}};
+  const auto runtime = apply(a.runtime);
+  o.insight.prepare = [runtime](run::Model& model) {
+    model.encoder->to(runtime.device);
+    model.head->to(runtime.device);
+    if (runtime.device.is_cpu()) engine::attach(*model.encoder, runtime.engine);
+  };
+  ProgressLine line(a.json);
+  o.insight.progress = [&](const std::string& what, double share) { line.show(what, share); };
+  const std::vector<fs::path> folders(a.runs.begin(), a.runs.end());
+  const auto html = report::run_report(folders, o);
+  line.clear();
+  if (out.has_parent_path()) {
+    fs::create_directories(out.parent_path(), error);
+    if (error)
+      core::usage_error("report",
+                        fmt::format("cannot create {} ({})", out.parent_path().string(), error.message()));
+  }
+  core::write_atomically(out, html, "report");
+  if (a.json) {
+    fmt::print("{}\n", nlohmann::json{{"file", a.out}, {"bytes", html.size()}, {"runs", a.runs}}.dump(2));
+  } else {
+    fmt::print("wrote {} ({})\n", a.out, core::human_bytes(static_cast<double>(html.size())));
+  }
+}
+
+}  // namespace
+
+void add_report_command(CLI::App& app) {
+  auto a = std::make_shared<ReportArgs>();
+  auto* c = app.add_subcommand("report", "One HTML page about one or several runs, to look at in a browser");
+  c->add_option("RUN", a->runs, "Run folders; they may still be running")->required();
+  c->add_option("--out", a->out, "HTML file to write")->capture_default_str();
+  c->add_option("--title", a->options.title, "Title of the page (default: the runs' names)");
+  c->add_flag("--no-eval", a->no_eval, "Compute nothing: no confusion matrix, no map; needs no data");
+  c->add_option("--eval-train", a->options.insight.train, "Train images of the neighbours (0: all)")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  c->add_option("--eval-test", a->options.insight.test, "Test images of the confusion matrix (0: all)")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  c->add_option("--map-images", a->options.insight.map_images, "Images on the map (0: no map)")
+      ->check(CLI::Range(0, 5000))
+      ->capture_default_str();
+  c->add_option("--data-root", a->options.insight.data_root, "Where sets are kept (default: the run's)");
+  c->add_option("--seed", a->options.insight.seed, "Of the choice of images")->capture_default_str();
+  add_runtime_options(*c, a->runtime);
+  c->add_flag("--json", a->json, "Print JSON instead of a line");
+  c->callback([a] { write_report(*a); });
+}
+
+}  // namespace ebclr::cli

@@ -1,0 +1,12 @@
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace ebclr::cli {
+
+/// Registers `report`.
+void add_report_command(CLI::App& app);
+
+}  // namespace ebclr::cli

@@ -1,0 +1,55 @@
+#pragma once
+// What a run folder tells: configuration, metrics, summary, judgements, pictures of chains. Parts that are
+// missing or damaged are noted, not fatal.
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "eval/curve.h"
+#include "report/metrics.h"
+#include "run/run.h"
+
+namespace ebclr::report {
+
+/// An accuracy that lies in the folder already.
+struct Judgement {
+  std::string judge, protocol, data;
+  double accuracy = 0;
+  std::string source;                                ///< file that says so
+  std::vector<std::string> names = {};               ///< of classes, with `confusion`
+  std::vector<std::vector<int64_t>> confusion = {};  ///< empty when the file has none
+};
+
+/// A picture of the chains after an epoch.
+struct ChainPicture {
+  int64_t epoch = 0;
+  std::filesystem::path file;
+};
+
+/// How far a run got.
+enum class RunState { kFinished, kUnfinished, kGaveUp, kEmpty };
+
+/// One run folder as read.
+struct RunRecord {
+  std::string name;  ///< short, unique among the runs of a page
+  run::Run run;
+  RunState state = RunState::kEmpty;
+  Metrics metrics;
+  nlohmann::json summary;  ///< null when there is none
+  std::vector<eval::Curve> curves;
+  std::vector<Judgement> judgements;
+  std::vector<ChainPicture> chains;
+  std::vector<std::string> log;    ///< first lines of train.log without their time
+  std::vector<std::string> notes;  ///< what is missing or damaged
+};
+
+/// Reads one; throws Error only when the folder is no run.
+RunRecord read_record(const std::filesystem::path& folder);
+/// Reads several and gives each a short name of its own.
+std::vector<RunRecord> read_records(const std::vector<std::filesystem::path>& folders);
+/// Short names for folders: the last component, with as many before it as tell them apart.
+std::vector<std::string> short_names(const std::vector<std::filesystem::path>& folders);
+
+}  // namespace ebclr::report

@@ -1,0 +1,426 @@
+#include "report/run_report.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "core/text.h"
+#include "core/threads.h"
+#include "report/pictures.h"
+
+namespace ebclr::report {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kNone = "\u2013";
+constexpr size_t kMaxPictures = 6;        // of chains per run: a page stays well below 3 MB
+constexpr size_t kMaxMatrixClasses = 20;  // beyond, a table of counts is no help
+
+std::string percent(double share) {
+  return std::isfinite(share) ? fmt::format("{:.2f}", 100 * share) : kNone;
+}
+
+std::string large(double v) {
+  if (!std::isfinite(v) || v <= 0) return kNone;
+  constexpr std::pair<double, const char*> kSuffixes[] = {{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}};
+  for (const auto& [unit, suffix] : kSuffixes)
+    if (v >= unit) return fmt::format("{:.3g}{}", v / unit, suffix);
+  return fmt::format("{:.3g}", v);
+}
+
+double of_summary(const RunRecord& r, const char* key, double otherwise) {
+  if (r.state != RunState::kFinished || !r.summary.is_object()) return otherwise;
+  const auto it = r.summary.find(key);
+  return it != r.summary.end() && it->is_number() ? it->get<double>() : otherwise;
+}
+
+Cell state_cell(const RunRecord& r) {
+  switch (r.state) {
+    case RunState::kFinished:
+      return {"finished"};
+    case RunState::kGaveUp:
+      return {"gave up", Tone::kBad, r.metrics.events.back().reason};
+    case RunState::kUnfinished:
+      return {"unfinished", Tone::kMuted, "running, or interrupted and resumable"};
+    case RunState::kEmpty:
+      break;
+  }
+  return {"not begun", Tone::kMuted};
+}
+
+/// The best-founded accuracy of a judge: computed for this page, else judged before, else the monitor's.
+Cell accuracy_cell(const RunRecord& r, const Insight& insight, const std::string& judge) {
+  for (auto it = r.judgements.rbegin(); it != r.judgements.rend(); ++it) {
+    if (it->judge == judge && it->data == r.run.config().data.source)
+      return {percent(it->accuracy), Tone::kPlain,
+              fmt::format("{} ({}), from {}", judge, it->protocol, it->source)};
+  }
+  if (judge != "knn") return {kNone};
+  if (insight.confusion) return {percent(insight.accuracy), Tone::kPlain, insight.how};
+  if (!r.metrics.monitor.empty())
+    return {percent(r.metrics.monitor.back().accuracy), Tone::kMuted,
+            fmt::format("online monitor after epoch {:g}, on a part of the images",
+                        r.metrics.monitor.back().epoch)};
+  return {kNone};
+}
+
+Table overview(const std::vector<RunRecord>& runs, const std::vector<Insight>& insights) {
+  Table t{"",
+          {"run", "method", "data", "state", "epochs", "steps", "wall-clock", "forward-units", "final loss",
+           "kNN %", "linear %"}};
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const auto& r = runs[i];
+    const auto& c = r.run.config();
+    const double epochs = of_summary(r, "epochs", r.metrics.epoch);
+    const double seconds = of_summary(r, "seconds", r.metrics.seconds);
+    const double loss = of_summary(r, "loss", r.metrics.last("loss"));
+    const double done = std::round(100 * epochs) / 100;
+    t.rows.push_back(
+        {r.name, c.method.name, c.data.source + (c.data.limit > 0 ? fmt::format(" ({})", c.data.limit) : ""),
+         state_cell(r),
+         done < static_cast<double>(c.train.epochs) ? fmt::format("{:g} of {}", done, c.train.epochs)
+                                                    : fmt::format("{:g}", done),
+         fmt::format("{:.0f}", of_summary(r, "steps", static_cast<double>(r.metrics.step))),
+         seconds > 0 ? core::human_seconds(seconds) : kNone,
+         large(of_summary(r, "forward_units", r.metrics.forward_units)),
+         std::isfinite(loss) ? fmt::format("{:.4g}", loss) : kNone, accuracy_cell(r, insights[i], "knn"),
+         accuracy_cell(r, insights[i], "linear")});
+  }
+  return t;
+}
+
+void say_notes(Page& page, const std::vector<RunRecord>& runs, const std::vector<Insight>& insights) {
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const auto& r = runs[i];
+    for (const auto& e : r.metrics.events) {
+      page.callout(e.kind == "gave_up" ? Tone::kBad : Tone::kPlain,
+                   fmt::format("{}: {} at step {}", r.name,
+                               e.kind == "gave_up"    ? "gave up"
+                               : e.kind == "rollback" ? "rolled back"
+                                                      : e.kind,
+                               e.step),
+                   e.reason);
+    }
+    auto notes = r.notes;
+    notes.insert(notes.end(), insights[i].notes.begin(), insights[i].notes.end());
+    if (!notes.empty())
+      page.callout(Tone::kMuted, fmt::format("{}: some parts are missing", r.name),
+                   core::join(notes, ". ") + ".");
+  }
+}
+
+/// One line per run; the colour of a run is the same in every chart.
+struct Lines {
+  Chart chart;
+  void add(plot::Series series, size_t run) {
+    chart.series.push_back(std::move(series));
+    chart.colours.push_back(static_cast<int>(run));
+  }
+};
+
+Chart across(const std::vector<RunRecord>& runs, const std::string& key, const std::string& title,
+             const std::string& y_label, double factor = 1) {
+  Lines lines{{title, "epoch", y_label}};
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const auto it = runs[i].metrics.series.find(key);
+    if (it == runs[i].metrics.series.end()) continue;
+    auto s = smooth(runs[i].name, it->second);
+    for (auto* values : {&s.y, &s.low, &s.high})
+      for (double& v : *values) v *= factor;
+    lines.add(std::move(s), i);
+  }
+  return lines.chart;
+}
+
+void training_charts(Page& page, const std::vector<RunRecord>& runs) {
+  const auto has = [&](const std::string& key) {
+    return std::any_of(runs.begin(), runs.end(),
+                       [&](const RunRecord& r) { return r.metrics.series.count(key) > 0; });
+  };
+  page.heading("Training");
+  if (!has("loss")) {
+    page.text("There are no training curves.");
+    return;
+  }
+  std::vector<Chart> main{across(runs, "loss", "Loss", "loss")};
+  if (has("energy_data") || has("energy_samples")) {
+    Lines energy{{"Energy", "epoch", "mean energy"}};
+    for (size_t i = 0; i < runs.size(); ++i) {
+      for (const auto& [key, label] :
+           {std::pair{"energy_data", "data"}, std::pair{"energy_samples", "samples"}}) {
+        const auto it = runs[i].metrics.series.find(key);
+        if (it == runs[i].metrics.series.end()) continue;
+        auto s = smooth(runs.size() == 1 ? label : fmt::format("{}, {}", runs[i].name, label), it->second);
+        s.dashed = std::string(label) == "samples";
+        s.low.clear(), s.high.clear();  // two bands over each other say nothing
+        energy.add(std::move(s), i);
+      }
+    }
+    main.push_back(energy.chart);
+  }
+  page.charts(main);
+  page.text(
+      "Lines are means of neighbouring records where there are many; the shaded band is their range. Losses "
+      "of "
+      "different methods are not comparable.");
+  std::vector<Chart> health;
+  const auto add = [&](const char* key, const char* title, const char* label, double factor = 1) {
+    if (has(key)) health.push_back(across(runs, key, title, label, factor));
+  };
+  add("gap", "Energy gap", "mean energy, samples minus data");
+  add("out_of_range", "Samples out of range", "% of pixels outside [-1, 1]", 100);
+  add("spread", "Spread of projections", "deviation per dimension");
+  add("output_norm", "Output norm", "mean norm before the unit sphere");
+  add("grad_norm", "Gradient norm", "norm");
+  add("lr", "Learning rate", "learning rate");
+  add("sgld_steps", "Langevin steps", "steps per visit");
+  add("images_per_second", "Speed", "images per second");
+  if (!health.empty()) {
+    page.heading("Health", 3);
+    page.charts(health);
+  }
+}
+
+void accuracy_charts(Page& page, const std::vector<RunRecord>& runs) {
+  // Curves judged alike share their charts.
+  std::map<std::string, std::vector<std::pair<size_t, std::vector<eval::CurvePoint>>>> groups;
+  std::vector<std::string> order;
+  const auto put = [&](const std::string& key, size_t run, std::vector<eval::CurvePoint> points) {
+    if (!groups.count(key)) order.push_back(key);
+    groups[key].emplace_back(run, std::move(points));
+  };
+  for (size_t i = 0; i < runs.size(); ++i) {
+    for (const auto& c : runs[i].curves) {
+      put(fmt::format("{} ({}) on {}{}", c.judge == "knn" ? "kNN" : c.judge, c.protocol, c.data,
+                      c.train_images > 0
+                          ? fmt::format(", {} train and {} test images", c.train_images, c.test_images)
+                          : ""),
+          i, c.points);
+    }
+    std::vector<eval::CurvePoint> watched;
+    for (const auto& p : runs[i].metrics.monitor)
+      watched.push_back({p.epoch, p.seconds, p.forward_units, p.accuracy});
+    if (!watched.empty())
+      put(fmt::format("kNN while training, on a part of {}", runs[i].run.config().data.source), i,
+          std::move(watched));
+  }
+  if (groups.empty()) return;
+  page.heading("Accuracy");
+  for (const auto& key : order) {
+    page.heading(key, 3);
+    Lines epochs{{"Over epochs", "epoch", "accuracy, %"}},
+        seconds{{"Over wall-clock", "seconds", "accuracy, %"}},
+        units{{"Over forward-units", "forward-units", "accuracy, %"}};
+    for (const auto& [run, points] : groups[key]) {
+      plot::Series e{.name = runs[run].name, .markers = true}, s = e, u = e;
+      for (const auto& p : points) {
+        e.x.push_back(p.epoch), s.x.push_back(p.seconds), u.x.push_back(p.forward_units);
+        for (auto* line : {&e, &s, &u}) line->y.push_back(100 * p.accuracy);
+      }
+      epochs.add(std::move(e), run), seconds.add(std::move(s), run), units.add(std::move(u), run);
+    }
+    page.charts({epochs.chart, seconds.chart, units.chart});
+  }
+}
+
+void chain_pictures(Page& page, const std::vector<RunRecord>& runs, bool& said) {
+  for (const auto& r : runs) {
+    if (r.chains.empty()) continue;
+    std::vector<Picture> pictures;
+    std::vector<std::string> damaged;
+    const size_t n = std::min(kMaxPictures, r.chains.size());
+    for (size_t k = 0; k < n; ++k) {
+      // Evenly over time, the first and the last among them.
+      const auto& c = r.chains[n == 1 ? r.chains.size() - 1 : k * (r.chains.size() - 1) / (n - 1)];
+      try {
+        pictures.push_back({shrink(core::read_bytes(c.file, "report"), 500, c.file.filename().string()),
+                            fmt::format("{}, chains after epoch {}", r.name, c.epoch)});
+      } catch (const core::Error& e) {
+        damaged.push_back(e.what());
+      }
+    }
+    if (!said) page.heading("Chains over time");
+    if (!said)
+      page.text(
+          "Samples of the energy model in the replay buffer; the same places of the buffer in every "
+          "picture.");
+    said = true;
+    if (runs.size() > 1) page.heading(r.name, 3);
+    if (!pictures.empty()) page.pictures(pictures);
+    if (!damaged.empty())
+      page.callout(Tone::kMuted, "Some pictures are damaged", core::join(damaged, ". ") + ".");
+  }
+}
+
+/// What a matrix too large for a table still tells: the pairs that are mistaken most.
+Table mistakes(const Matrix& m) {
+  struct Pair {
+    size_t truth, taken;
+    int64_t count, total;
+  };
+  std::vector<Pair> pairs;
+  for (size_t r = 0; r < m.names.size(); ++r) {
+    int64_t total = 0;
+    for (int64_t v : m.counts[r]) total += v;
+    for (size_t c = 0; c < m.names.size(); ++c)
+      if (r != c && m.counts[r][c] > 0) pairs.push_back({r, c, m.counts[r][c], total});
+  }
+  std::stable_sort(pairs.begin(), pairs.end(),
+                   [](const Pair& a, const Pair& b) { return a.count > b.count; });
+  Table t{m.caption + ": most frequent mistakes", {"truth", "taken for", "images", "of"}};
+  for (size_t k = 0; k < std::min<size_t>(15, pairs.size()); ++k) {
+    t.rows.push_back({m.names[pairs[k].truth], m.names[pairs[k].taken], std::to_string(pairs[k].count),
+                      std::to_string(pairs[k].total)});
+  }
+  return t;
+}
+
+void confusions(Page& page, const std::vector<RunRecord>& runs, const std::vector<Insight>& insights) {
+  bool said = false;
+  const auto show = [&](Matrix m) {
+    if (!said) page.heading("Confusion");
+    said = true;
+    if (m.names.size() > kMaxMatrixClasses) {
+      page.table(mistakes(m));
+    } else {
+      page.matrix(m);
+    }
+  };
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (insights[i].confusion) {
+      Matrix m = *insights[i].confusion;
+      m.caption = fmt::format("{}: {} % ({} to {}). {}", runs[i].name, percent(insights[i].accuracy),
+                              percent(insights[i].low), percent(insights[i].high), insights[i].how);
+      show(std::move(m));
+      continue;
+    }
+    for (const auto& g : runs[i].judgements) {
+      if (g.confusion.empty()) continue;
+      show({fmt::format("{}: {} %. {} ({}) on {}, from {}", runs[i].name, percent(g.accuracy), g.judge,
+                        g.protocol, g.data, g.source),
+            g.names, g.confusion});
+    }
+  }
+}
+
+void maps(Page& page, const std::vector<RunRecord>& runs, const std::vector<Insight>& insights) {
+  bool said = false;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (!insights[i].map) continue;
+    if (!said) {
+      page.heading("Map of the features");
+      page.text(
+          "Images that the encoder finds alike lie near each other. Point at a dot, or tap it, to see its "
+          "image; "
+          "with the keyboard, arrows go through them.");
+      said = true;
+    }
+    PointMap m = *insights[i].map;
+    m.title = fmt::format("{}: {}", runs[i].name, m.title);
+    page.map(m);
+  }
+}
+
+void configurations(Page& page, const std::vector<RunRecord>& runs) {
+  page.heading("Configuration");
+  Table t;
+  if (runs.size() == 1) {
+    const auto& c = runs[0].run.config();
+    const auto plain = run::resolve({{"method", {{"method.name", c.method.name}}}});
+    t.caption = fmt::format("What differs from the defaults of {}", c.method.name);
+    t.columns = {"key", "this run", "default"};
+    for (const auto& f : run::fields())
+      if (f.get(c) != f.get(plain)) t.rows.push_back({f.key, f.get(c), Cell(f.get(plain), Tone::kMuted)});
+  } else {
+    t.caption = "Keys whose values differ between the runs";
+    t.columns = {"key"};
+    for (const auto& r : runs) t.columns.push_back(r.name);
+    for (const auto& f : run::fields()) {
+      std::set<std::string> values;
+      std::vector<Cell> row{f.key};
+      for (const auto& r : runs) {
+        values.insert(f.get(r.run.config()));
+        row.emplace_back(f.get(r.run.config()));
+      }
+      if (values.size() > 1) t.rows.push_back(std::move(row));
+    }
+  }
+  if (t.rows.empty()) {
+    page.text(runs.size() == 1 ? "All values are defaults." : "The runs have the same configuration.");
+  } else {
+    page.table(t);
+  }
+  for (const auto& r : runs) {
+    page.begin_details(fmt::format("All of {}", r.name));
+    page.code(run::to_yaml(r.run.config()));
+    page.end_details();
+  }
+}
+
+}  // namespace
+
+std::string describe_machine() {
+  std::string model = "unknown processor";
+  std::ifstream cpu("/proc/cpuinfo");
+  for (std::string line; std::getline(cpu, line);) {
+    const auto colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) {
+      model = line.substr(colon + 2);
+      break;
+    }
+  }
+  const double memory =
+      static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  return fmt::format("{}, {} cores, {} of memory", model, core::available_cores(), core::human_bytes(memory));
+}
+
+std::string run_report(const std::vector<fs::path>& folders, const RunReportOptions& options) {
+  if (folders.empty()) core::usage_error("report", "no run was given; name one or more run folders");
+  const auto runs = read_records(folders);
+  std::vector<Insight> insights(runs.size());
+  for (size_t i = 0; i < runs.size() && options.evaluate; ++i)
+    insights[i] = look_into(runs[i], options.insight);
+
+  std::vector<std::string> names;
+  for (const auto& r : runs) names.push_back(r.name);
+  std::string title = options.title;
+  if (title.empty())
+    title = runs.size() == 1   ? names[0]
+            : runs.size() <= 3 ? core::join(names, ", ")
+                               : fmt::format("{} runs", runs.size());
+  std::set<std::string> methods, sets;
+  for (const auto& r : runs)
+    methods.insert(r.run.config().method.name), sets.insert(r.run.config().data.source);
+  Page page(title, fmt::format("{} on {}", core::join({methods.begin(), methods.end()}, ", "),
+                               core::join({sets.begin(), sets.end()}, ", ")));
+  page.heading("Overview");
+  page.table(overview(runs, insights));
+  say_notes(page, runs, insights);
+  training_charts(page, runs);
+  accuracy_charts(page, runs);
+  bool said = false;
+  chain_pictures(page, runs, said);
+  confusions(page, runs, insights);
+  maps(page, runs, insights);
+  configurations(page, runs);
+  page.heading("How this was made");
+  auto facts = options.facts;
+  for (const auto& r : runs) {
+    for (const auto& line : r.log) facts.emplace_back(r.name, line);
+    if (const auto it = r.summary.is_object() ? r.summary.find("ended") : r.summary.end();
+        r.summary.is_object() && it != r.summary.end() && it->is_string())
+      facts.emplace_back(r.name + " ended", it->get<std::string>());
+  }
+  page.facts(facts);
+  return page.html();
+}
+
+}  // namespace ebclr::report
