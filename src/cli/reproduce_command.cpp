@@ -142,10 +142,7 @@ class Clockwork {
  public:
   explicit Clockwork(const engine::EngineOptions& engine) : engine_(engine) {}
   double seconds(const study::RunSpec& spec) {
-    const auto& m = spec.config.method;
-    const auto kind =
-        fmt::format("{} {} {} {} {} {}", m.name, m.encoder.arch, m.encoder.width,
-                    spec.config.train.batch_size, spec.config.data.source, m.ebclr.objective.lambda > 0);
+    const auto kind = study::unit_kind(spec.config);
     auto it = unit_.find(kind);
     if (it == unit_.end()) it = unit_.emplace(kind, study::measure_unit(spec.config, engine_)).first;
     return it->second * (spec.forward_units + spec.judging_units);
@@ -308,15 +305,10 @@ void reproduce(const ReproduceArgs& a) {
       options.jobs = a.jobs;
       options.scratch = fs::path(a.out) / "workers";
       options.command = [&](const fs::path& spec) {
-        return std::vector<std::string>{fs::read_symlink("/proc/self/exe").string(),
-                                        "reproduce-worker",
-                                        spec.string(),
-                                        "--threads",
-                                        std::to_string(threads),
-                                        "--device",
-                                        a.runtime.device,
-                                        "--engine",
-                                        a.runtime.engine};
+        return std::vector<std::string>{
+            "/proc/self/exe",  // this program, also when its file was replaced meanwhile
+            "reproduce-worker", spec.string(),    "--threads", std::to_string(threads),
+            "--device",         a.runtime.device, "--engine",  a.runtime.engine};
       };
       options.watch = [&](const auto& status) { progress(status); };
       for (const auto& s : study::run_plan(plan, options, interrupted()))

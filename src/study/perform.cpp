@@ -35,6 +35,11 @@ std::string judging_key(const Judging& j, const std::string& judge, int64_t limi
   return fmt::format("frechet, {} samples, {} steps", j.frechet_samples, j.frechet_steps);
 }
 
+// Of the named sets two are grey and 28 x 28, two in colour and 32 x 32.
+bool is_gray(const run::Config& config) {
+  return config.data.source == "mnist" || config.data.source == "fmnist";
+}
+
 fs::path findings_file(const RunSpec& spec, const std::string& name) {
   std::string file = name;
   std::replace(file.begin(), file.end(), ' ', '_');
@@ -259,11 +264,18 @@ bool perform(const RunSpec& spec, torch::Device device, const engine::EngineOpti
   return true;
 }
 
+std::string unit_kind(const run::Config& config) {
+  const auto& m = config.method;
+  return fmt::format("{} {} {} {} {}", m.name, m.encoder.arch, m.encoder.width, is_gray(config),
+                     m.ebclr.objective.lambda > 0);
+}
+
 double measure_unit(const run::Config& config, const engine::EngineOptions& engine) {
   auto options = config.method;
-  const std::string& set = config.data.source;
-  const bool gray = set == "mnist" || set == "fmnist";
-  const int64_t channels = gray ? 1 : 3, size = gray ? 28 : 32, n = config.train.batch_size;
+  const bool gray = is_gray(config);
+  const int64_t channels = gray ? 1 : 3, size = gray ? 28 : 32;
+  const int64_t n =
+      std::min<int64_t>(32, config.train.batch_size);  // a unit costs about the same in any batch
   options.encoder.channels = channels;
   options.ebclr.buffer.size = 2 * n;
   options.seed = 0;

@@ -54,6 +54,8 @@ using Report = std::function<void(double units, const std::string& doing)>;
 bool perform(const RunSpec& spec, torch::Device device, const engine::EngineOptions& engine,
              const std::atomic<bool>& stop, const Report& report);
 
+/// What the cost of a forward-unit depends on; equal for runs that need to be measured only once.
+std::string unit_kind(const run::Config& config);
 /// Seconds per forward-unit of this kind of run, from a few steps on noise.
 double measure_unit(const run::Config& config, const engine::EngineOptions& engine);
 

@@ -31,7 +31,7 @@ done
 kill -9 $parent
 wait $parent 2>/dev/null || true
 for _ in $(seq 100); do
-  pids=$(pgrep -x -f "$EBCLR reproduce-worker.*" || true)
+  pids=$(pgrep -f "reproduce-worker reproduction/workers" || true)
   [ -z "$pids" ] && break
   sleep 0.1
 done
