@@ -1,15 +1,24 @@
-# With EBCLR_UNITY a room's sources are compiled a few at a time: the precompiled header is loaded and the inline
-# code of torch and gtest compiled once per batch. A source with flags of its own stays alone.
+# With EBCLR_UNITY a room's sources are compiled a few at a time: the precompiled header is loaded (5 s) and the
+# inline code of torch and gtest compiled once per batch. A source with flags of its own stays alone.
 function(ebclr_unity target batch)
   if(EBCLR_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${batch})
+    # A type of an unnamed namespace looks to g++ as if it were in a header.
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
   endif()
 endfunction()
 
-# ebclr_room(NAME x [TORCH] SOURCES ... [DEPS rooms...] [LIBS libraries...])
-# One static library per folder of src/. TORCH: the room sees libtorch.
+# For code whose speed nobody feels (tests, the command line): most of its compile time is optimisation.
+function(ebclr_cold target)
+  if(EBCLR_UNITY)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  endif()
+endfunction()
+
+# ebclr_room(NAME x [TORCH] [COLD] SOURCES ... [DEPS rooms...] [LIBS libraries...])
+# One static library per folder of src/. TORCH: the room sees libtorch. COLD: it is little optimised.
 function(ebclr_room)
-  cmake_parse_arguments(R "TORCH" "NAME" "SOURCES;DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(R "TORCH;COLD" "NAME" "SOURCES;DEPS;LIBS" ${ARGN})
   add_library(ebclr_${R_NAME} STATIC ${R_SOURCES})
   target_link_libraries(ebclr_${R_NAME} PUBLIC ebclr_flags)
   foreach(dep ${R_DEPS})
@@ -19,7 +28,10 @@ function(ebclr_room)
   if(R_TORCH)
     target_link_libraries(ebclr_${R_NAME} PUBLIC ebclr_torch)
     target_precompile_headers(ebclr_${R_NAME} REUSE_FROM ebclr_pch)
-    ebclr_unity(ebclr_${R_NAME} 5)
+    ebclr_unity(ebclr_${R_NAME} 6)
+  endif()
+  if(R_COLD)
+    ebclr_cold(ebclr_${R_NAME})
   endif()
 endfunction()
 
@@ -38,8 +50,9 @@ function(ebclr_test)
   if(T_TORCH)
     target_link_libraries(${T_NAME}_test PRIVATE ebclr_torch)
     target_precompile_headers(${T_NAME}_test REUSE_FROM ebclr_pch)
-    ebclr_unity(${T_NAME}_test 5)
+    ebclr_unity(${T_NAME}_test 6)
   endif()
+  ebclr_cold(${T_NAME}_test)
   add_test(NAME ${T_NAME} COMMAND ${T_NAME}_test)
   set_tests_properties(${T_NAME} PROPERTIES TIMEOUT 600)
 endfunction()

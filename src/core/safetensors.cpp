@@ -62,7 +62,9 @@ SafeTensors parse_safetensors(std::span<const std::byte> bytes, std::string_view
       }
       continue;
     }
-    const auto describe = [&](std::string_view what) { fail(8, fmt::format("tensor '{}': {}", key, what)); };
+    const auto describe = [&, &name = key](std::string_view what) {
+      fail(8, fmt::format("tensor '{}': {}", name, what));
+    };
     if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
         !value.contains("data_offsets") || !value["dtype"].is_string() || !value["shape"].is_array() ||
         !value["data_offsets"].is_array() || value["data_offsets"].size() != 2)
