@@ -17,7 +17,7 @@ using nn::EncoderOptions;
 using testing::relative_l2;
 using torch::Tensor;
 
-constexpr double kTolerance = 1e-3;
+constexpr double kEngineTolerance = 1e-3;
 
 struct Case {
   EncoderOptions encoder;
@@ -116,14 +116,15 @@ TEST_P(EngineTest, TrainsLikeTorchInDouble) {
   ASSERT_TRUE(choice_.native) << choice_.reason;
   auto reference = in_double(*encoder_);
   const Result got = run(*encoder_, images_, weights_, true), want = run(*reference, images_, weights_, true);
-  EXPECT_LT(relative_l2(got.features, want.features), kTolerance);
-  EXPECT_LT(relative_l2(got.dx, want.dx), kTolerance);
+  EXPECT_LT(relative_l2(got.features, want.features), kEngineTolerance);
+  EXPECT_LT(relative_l2(got.dx, want.dx), kEngineTolerance);
   const auto names = encoder_->named_parameters().keys();
   for (size_t i = 0; i < names.size(); ++i) {
-    EXPECT_LT(relative_l2(got.gradients[i], want.gradients[i]), kTolerance) << names[i];
+    EXPECT_LT(relative_l2(got.gradients[i], want.gradients[i]), kEngineTolerance) << names[i];
   }
   for (const auto& item : encoder_->named_buffers()) {
-    EXPECT_LT(relative_l2(item.value(), reference->named_buffers()[item.key()]), kTolerance) << item.key();
+    EXPECT_LT(relative_l2(item.value(), reference->named_buffers()[item.key()]), kEngineTolerance)
+        << item.key();
   }
 }
 
@@ -133,8 +134,8 @@ TEST_P(EngineTest, SamplesLikeTorchInDouble) {
     const auto reference = in_double(*encoder_);
     const Result got = run(*encoder_, images_, weights_, false),
                  want = run(*reference, images_, weights_, false);
-    EXPECT_LT(relative_l2(got.features, want.features), kTolerance);
-    EXPECT_LT(relative_l2(got.dx, want.dx), kTolerance);
+    EXPECT_LT(relative_l2(got.features, want.features), kEngineTolerance);
+    EXPECT_LT(relative_l2(got.dx, want.dx), kEngineTolerance);
   }
 }
 
@@ -144,7 +145,7 @@ TEST_P(EngineTest, InfersLikeTorchInDouble) {
     encoder_->train(training);
     const auto reference = in_double(*encoder_);
     EXPECT_LT(relative_l2(encoder_->forward(images_), reference->forward(images_.to(torch::kDouble))),
-              kTolerance);
+              kEngineTolerance);
   }
 }
 
@@ -200,7 +201,8 @@ TEST(Engine, SeveralForwardsMayWaitForTheirBackward) {
   step(encoder);
   step(*reference);
   for (size_t i = 0; i < encoder.parameters().size(); ++i) {
-    EXPECT_LT(relative_l2(encoder.parameters()[i].grad(), reference->parameters()[i].grad()), kTolerance)
+    EXPECT_LT(relative_l2(encoder.parameters()[i].grad(), reference->parameters()[i].grad()),
+              kEngineTolerance)
         << i;
   }
 }

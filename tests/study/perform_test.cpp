@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-constexpr const char* kStudy = R"(
+constexpr const char* kTinyStudy = R"(
 title: two methods
 judges: [knn, linear]
 rows: {axis: method, key: method.name, values: [simclr, ebclr]}
@@ -44,7 +44,7 @@ class Performed : public ::testing::Test {
     judging.probe_rates = 2;
     judging.limit_test = 50;
     scales.judging = {judging};
-    plan_ = make_plan(parse_study("mine", kStudy, "mine"), "tiny", scales, 1, {}, dir_.path(), "");
+    plan_ = make_plan(parse_study("mine", kTinyStudy, "mine"), "tiny", scales, 1, {}, dir_.path(), "");
   }
   bool go(const RunSpec& spec, const Report& report = {}) {
     return perform(spec, torch::kCPU, {}, stop_, report);

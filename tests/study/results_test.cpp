@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr const char* kStudy = R"(
+constexpr const char* kJudgedStudy = R"(
 title: methods & sets
 source: Table 0
 judges: [knn]
@@ -63,7 +63,7 @@ class Collected : public ::testing::Test {
     Scales scales;
     scales.names = {"tiny"};
     scales.judging = {Judging{}};
-    return make_plan(parse_study("mine", kStudy, "mine"), "tiny", scales, seeds, {}, dir_.path(), "");
+    return make_plan(parse_study("mine", kJudgedStudy, "mine"), "tiny", scales, seeds, {}, dir_.path(), "");
   }
   Results results(const Plan& plan) { return collect(plan, std::vector<std::string>(plan.runs.size())); }
   const RunSpec& spec(const Plan& plan, const std::string& row, size_t seed) {
