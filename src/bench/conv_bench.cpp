@@ -80,8 +80,7 @@ class LayerBench {
     }
     v_all_ = cpu::Buffer(cpu::v_floats(kGradBlock, in(), stride()));
     d_all_ = cpu::Buffer(cpu::v_floats(kGradBlock, out(), stride()));
-    du_ = cpu::Buffer(cpu::weight_floats(in(), out()));
-    dus_ = cpu::Buffer(static_cast<size_t>(layer.in * layer.out));
+    du_ = cpu::Buffer(cpu::GradSums{in(), out(), stride()}.floats());
     dw_ = torch::empty_like(w_);
     dws_ = torch::empty_like(ws_);
   }
@@ -251,7 +250,6 @@ class LayerBench {
                                  .v = v_all_.data(),
                                  .d = d_all_.data(),
                                  .du = du_.data(),
-                                 .du_shortcut = dus_.data(),
                                  .dw = dw_.data_ptr<float>(),
                                  .dw_shortcut = dws_.data_ptr<float>()};
     cpu::run_team(threads_, [&](const cpu::Team& team) { k_.weight_grad(job, team); });
@@ -262,16 +260,20 @@ class LayerBench {
   const cpu::Kernels& k_;
   int threads_;
   Tensor x_, w_, ws_, g_, dw_, dws_;
-  cpu::Buffer px_, pg_, forward_, back_, shortcut_, shortcut_back_, y_, ys_, dx_, v_all_, d_all_, du_, dus_;
+  cpu::Buffer px_, pg_, forward_, back_, shortcut_, shortcut_back_, y_, ys_, dx_, v_all_, d_all_, du_;
   std::vector<cpu::Buffer> v_, m_;
 };
 
 }  // namespace
 
 std::vector<ConvBench> bench_conv(const BenchOptions& o) {
-  const auto kernels = cpu::available_kernels();
-  if (kernels.empty()) core::usage_error("bench", "bench conv needs a processor with AVX2 and FMA");
-  const cpu::Kernels& k = *kernels[0];
+  const cpu::Kernels* kernels = cpu::find_kernels(o.instructions);
+  if (kernels == nullptr) {
+    core::usage_error("bench",
+                      fmt::format("this processor has no {}; bench conv needs AVX2 with FMA at least",
+                                  o.instructions.empty() ? "AVX2 with FMA" : o.instructions));
+  }
+  const cpu::Kernels& k = *kernels;
   if (o.width % k.lanes != 0) {
     core::usage_error("bench", fmt::format("width {} is not a multiple of {}; choose one for bench conv",
                                            o.width, k.lanes));

@@ -31,7 +31,9 @@ int thread_count(const BenchOptions& o) {
 
 /// Native engine or an error: a benchmark of torch against torch would mislead.
 void attach_native(nn::Encoder& encoder, const BenchOptions& o) {
-  engine::attach(encoder, {.engine = engine::Engine::kNative, .threads = thread_count(o)});
+  engine::attach(
+      encoder,
+      {.engine = engine::Engine::kNative, .threads = thread_count(o), .instructions = o.instructions});
 }
 
 /// Fills in yardsticks and the check of the results; `passes` encoder passes make up the work.
@@ -41,7 +43,7 @@ void complete(EngineBench& bench, double passes) {
   const cpu::PassCost cost = cpu::pass_cost(shape, static_cast<int>(o.size), static_cast<int>(o.size));
   bench.direct_flops = passes * cost.direct;
   bench.floor_flops = passes * cost.fast;
-  bench.peak_flops = cpu::fma_peak(*cpu::available_kernels().at(0), thread_count(o));
+  bench.peak_flops = cpu::fma_peak(*cpu::find_kernels(o.instructions), thread_count(o));
 
   torch::NoGradGuard guard;
   nn::Encoder native(encoder_options(o), 1), reference(encoder_options(o), 1);
@@ -221,6 +223,7 @@ nlohmann::json to_json(const std::vector<EngineBench>& results) {
          {"size", o.size},
          {"channels", o.channels},
          {"threads", thread_count(o)},
+         {"instructions", cpu::find_kernels(o.instructions)->name},
          {"ms_per_image",
           {{"released", b.ms_per_image(b.released)},
            {"lean", b.ms_per_image(b.lean)},

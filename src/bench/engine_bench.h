@@ -17,7 +17,8 @@ struct BenchOptions {
   int64_t batch = 64, width = 64, size = 32, channels = 3;
   int64_t sgld_steps = 10;  ///< T
   int warmup = 1, repeats = 3;
-  int threads = 0;  ///< 0: as many as torch uses
+  int threads = 0;                ///< 0: as many as torch uses
+  std::string instructions = {};  ///< of the kernels: "avx512" or "avx2"; empty for the best
 };
 
 /// One measurement of the whole encoder, in seconds per call over a batch.

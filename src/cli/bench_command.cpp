@@ -24,7 +24,7 @@ struct BenchArgs {
   std::vector<std::string> methods = {"ebclr"};
   std::vector<int64_t> batches = {64}, widths = {64};
   std::vector<std::string> images = {"32x3"};
-  std::string norm = "none";
+  std::string norm = "none", instructions;
   int64_t sgld_steps = 10;
   int repeats = 3, warmup = 1;
   bool json = false;
@@ -65,7 +65,8 @@ std::vector<BenchOptions> combinations(const BenchArgs& a, bool with_methods) {
                          .channels = channels,
                          .sgld_steps = a.sgld_steps,
                          .warmup = a.warmup,
-                         .repeats = a.repeats});
+                         .repeats = a.repeats,
+                         .instructions = a.instructions});
         }
   return out;
 }
@@ -204,6 +205,10 @@ void add_bench_commands(CLI::App& app) {
         ->check(CLI::Range(8, 1024))
         ->capture_default_str();
     c.add_option("--image", a.images, "SIZExCHANNELS, e.g. 32x3,28x1")->delimiter(',')->capture_default_str();
+    c.add_option("--isa", a.instructions,
+                 "Instruction set of the native kernels (libtorch's: ATEN_CPU_CAPABILITY=avx2 "
+                 "ONEDNN_MAX_CPU_ISA=AVX2)")
+        ->check(CLI::IsMember({"avx2", "avx512"}));
     c.add_option("--warmup", a.warmup, "Runs before the clock starts")
         ->check(CLI::Range(0, 100))
         ->capture_default_str();

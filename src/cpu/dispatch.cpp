@@ -17,4 +17,11 @@ std::vector<const Kernels*> available_kernels() {
   return list;
 }
 
+const Kernels* find_kernels(const std::string& name) {
+  for (const Kernels* k : available_kernels()) {
+    if (name.empty() || name == k->name) return k;
+  }
+  return nullptr;
+}
+
 }  // namespace ebclr::cpu

@@ -7,6 +7,7 @@
 // when its share is done, so a caller that reads what other threads wrote must sync first.
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "cpu/team.h"
@@ -84,11 +85,11 @@ struct WeightGradJob {
   const float* x = nullptr;
   const float* g = nullptr;
   const float* g_shortcut = nullptr;  // stride 2 only
+  bool shared = true;                 // the team takes each block of tiles together; else each its own
   int block = 128;                    // tiles per step
-  float* v = nullptr;                 // shared: v_floats() of x
-  float* d = nullptr;                 // shared: v_floats() of g, plus shortcut_floats() of g with stride 2
-  float* du = nullptr;                // shared: weight_floats(in, out)
-  float* du_shortcut = nullptr;       // shared: in * out, stride 2 only
+  float* v = nullptr;                 // v_floats() of x; each thread's own unless shared
+  float* d = nullptr;                 // v_floats() of g, likewise
+  float* du = nullptr;                // the team's: GradSums, one if shared, else one per thread
   float* dw = nullptr;                // [out_real][in_real][3][3]
   float* db = nullptr;                // [out_real], may be null
   float* dw_shortcut = nullptr;       // [out_real][in_real]
@@ -197,18 +198,34 @@ struct Kernels {
   double (*fma_chain)(long steps);
 };
 
+/// Floats from one of the 36 matrices of transformed weights to the next. A line of padding, because places a
+/// power of two apart share a cache set.
+constexpr long weight_matrix(int in, int out) {
+  return long{in} * out + 16;
+}
 /// Floats of transformed weights of a 3x3 convolution.
 constexpr std::size_t weight_floats(int in, int out) {
-  return std::size_t{36} * in * out;
+  return std::size_t{36} * static_cast<std::size_t>(weight_matrix(in, out));
 }
+/// A vector between the 36 matrices of a block (winograd.h says why).
+inline constexpr std::size_t kMatrixPadding = 36 * 16;
 /// Floats that a block of tiles takes after the input transform (stride 2: with the shortcut's share).
 constexpr std::size_t v_floats(int block, int channels, int stride) {
-  return std::size_t(stride == 1 ? 36 : 81 + 16) * (block | 1) * channels;
+  return std::size_t(stride == 1 ? 36 : 81 + 16) * (block | 1) * channels + kMatrixPadding;
 }
 /// Floats of the products of a block for a group of panels.
 constexpr std::size_t m_floats(const Schedule& schedule, int lanes, int stride) {
-  return std::size_t(stride == 1 ? 36 : 81 + 16) * (schedule.block | 1) * schedule.group * lanes;
+  return std::size_t(stride == 1 ? 36 : 81 + 16) * (schedule.block | 1) * schedule.group * lanes +
+         kMatrixPadding;
 }
+/// Where the parts of one sum of weight gradients lie: 36 matrices, with stride 2 the shortcut's, biases.
+struct GradSums {
+  int in, out, stride;
+  constexpr std::size_t shortcut() const { return weight_floats(in, out); }
+  constexpr std::size_t bias() const { return shortcut() + (stride == 2 ? std::size_t(in) * out : 0); }
+  constexpr std::size_t shortcut_bias() const { return bias() + out; }
+  constexpr std::size_t floats() const { return shortcut_bias() + (stride == 2 ? out : 0); }
+};
 /// Floats of the stem's packed weights, work space and partial gradients.
 constexpr std::size_t stem_weight_floats(int in, int out, int lanes) {
   return std::size_t(9 * in) * out + std::size_t(out) * ((36 + lanes - 1) / lanes * lanes);
@@ -223,5 +240,7 @@ constexpr std::size_t stem_partial_floats(int in, int out) {
 
 /// The instruction sets that this machine can run, best first ("avx512", "avx2"); empty where there is none.
 std::vector<const Kernels*> available_kernels();
+/// The one of that name, or the best if it is empty; null if this machine cannot run it.
+const Kernels* find_kernels(const std::string& name);
 
 }  // namespace ebclr::cpu

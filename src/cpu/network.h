@@ -142,6 +142,11 @@ class Network {
     Buffer v, m;          // transformed tiles and products
     Buffer stem;
   };
+  /// How the weight gradients of a layer are cut up (see WeightGradJob).
+  struct GradSchedule {
+    bool shared;
+    int block;
+  };
   /// What all functions of a pass need to know.
   struct Pass {
     const WeightSet& weights;
@@ -157,6 +162,7 @@ class Network {
   bool together(int stage) const;
   Schedule schedule(int in, int out, int stride, int stage) const;
   Schedule schedule(int in, int out, int stride, int stage, Worker& worker);
+  GradSchedule grad_schedule(const ConvLayer& conv) const;
 
   void prepare(const Pass& pass, bool stage_buffers);
   std::unique_ptr<Tape> new_tape(const Pass& pass, bool training) const;

@@ -217,7 +217,8 @@ struct PolyFilterGrad {
   }
 };
 
-/// Applies `Map` to the columns, then to the rows, of a kIn x kIn patch: load(y, x) -> store(y, x, value).
+/// Applies `Map` to the columns, then to the rows, of a kIn x kIn patch: load(y, x) gives a value of the
+/// patch, store(y, row) takes a whole row of kOut results.
 template <class V, class Map, class Load, class Store>
 [[gnu::always_inline]] inline void separable(const Load& load, const Store& store) {
   using Reg = typename V::Reg;
@@ -233,8 +234,7 @@ template <class V, class Map, class Load, class Store>
   for (int y = 0; y < Map::kOut; ++y) {
     Reg row[Map::kOut];
     Map::template apply<V>(half + y * Map::kIn, 1, row, 1);
-#pragma GCC unroll 9
-    for (int x = 0; x < Map::kOut; ++x) store(y, x, row[x]);
+    store(y, row);
   }
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 // Weights on their way in (transformed once per optimizer step) and their gradients on the way out.
 
+#include <algorithm>
+
 #include "cpu/winograd.h"
 
 namespace ebclr::cpu {
@@ -14,9 +16,9 @@ void transform_weights(const WeightJob& job, const Team& team) {
   const int k_count = job.transpose ? job.out_padded : job.in_padded;
   const int n_count = job.transpose ? job.in_padded : job.out_padded;
   const int k_real = job.transpose ? job.out : job.in, n_real = job.transpose ? job.in : job.out;
-  const long matrix = long{k_count} * n_count;
+  const long matrix = weight_matrix(k_count, n_count);
   alignas(64) float taps[9 * L];
-  const long items = matrix / L;
+  const long items = long{k_count} * n_count / L;
   for (long item = team.begin(items); item < team.end(items); ++item) {
     const int panel = static_cast<int>(item / k_count), k = static_cast<int>(item % k_count);
     for (int lane = 0; lane < L; ++lane) {
@@ -28,46 +30,59 @@ void transform_weights(const WeightJob& job, const Team& team) {
       for (int tap = 0; tap < 9; ++tap) taps[tap * L + lane] = scale * w[job.transpose ? 8 - tap : tap];
     }
     float* u = job.u + item * L;
-    separable<V, Filter>(
-        [&](int y, int x) { return V::load(taps + (y * 3 + x) * L); },
-        [&](int y, int x, typename V::Reg value) { V::store(u + (y * 6 + x) * matrix, value); });
+    separable<V, Filter>([&](int y, int x) { return V::load(taps + (y * 3 + x) * L); },
+                         [&](int y, const typename V::Reg* row) {
+#pragma GCC unroll 6
+                           for (int x = 0; x < 6; ++x) V::store(u + (y * 6 + x) * matrix, row[x]);
+                         });
   }
 }
 
-/// 36 matrices of gradients to plain weight gradients [out][in][3][3].
+/// Sums of gradients, `parts` of them one after the other, to plain gradients of weights and biases.
 template <class V, class FilterGrad>
-void finish_weight_grad(const WeightGradJob& job, const Team& team) {
+void finish_weight_grad(const WeightGradJob& job, const GradSums& layout, int parts, const Team& team) {
   constexpr int L = V::kLanes;
-  const long matrix = long{job.in} * job.out;
+  const long matrix = weight_matrix(job.in, job.out), part = static_cast<long>(layout.floats());
   alignas(64) float taps[9 * L];
   const long items = long{job.out} / L * job.in_real;
   for (long item = team.begin(items); item < team.end(items); ++item) {
     const int panel = static_cast<int>(item / job.in_real), i = static_cast<int>(item % job.in_real);
     const float* du = job.du + (long{panel} * job.in + i) * L;
     separable<V, FilterGrad>(
-        [&](int y, int x) { return V::load(du + (y * 6 + x) * matrix); },
-        [&](int y, int x, typename V::Reg value) { V::store(taps + (y * 3 + x) * L, value); });
+        [&](int y, int x) {
+          auto sum = V::load(du + (y * 6 + x) * matrix);
+          for (int i = 1; i < parts; ++i) sum = V::add(sum, V::load(du + (y * 6 + x) * matrix + i * part));
+          return sum;
+        },
+        [&](int y, const typename V::Reg* row) {
+#pragma GCC unroll 3
+          for (int x = 0; x < 3; ++x) V::store(taps + (y * 3 + x) * L, row[x]);
+        });
     for (int lane = 0; lane < L && panel * L + lane < job.out_real; ++lane) {
       float* dw = job.dw + (long{panel * L + lane} * job.in_real + i) * 9;
       for (int tap = 0; tap < 9; ++tap) dw[tap] = taps[tap * L + lane];
     }
   }
-}
-
-/// Adds the rows of one panel to `sums` of its channels.
-template <class V>
-void add_rows(const float* rows, long count, float* sums) {
-  constexpr int L = V::kLanes;
-  typename V::Reg sum = V::zero();
-  for (long r = 0; r < count; ++r) sum = V::add(sum, V::load(rows + r * L));
-  alignas(64) float lanes[L];
-  V::store(lanes, sum);
-  for (int lane = 0; lane < L; ++lane) sums[lane] += lanes[lane];
+  const auto total = [&](long at) {
+    float sum = 0;
+    for (int i = 0; i < parts; ++i) sum += job.du[i * part + at];
+    return sum;
+  };
+  for (long o = team.begin(job.out_real); o < team.end(job.out_real); ++o) {
+    if (job.db != nullptr) job.db[o] = total(layout.bias() + o);
+    if (job.stride == 1) continue;
+    if (job.db_shortcut != nullptr) job.db_shortcut[o] = total(layout.shortcut_bias() + o);
+    for (int i = 0; i < job.in_real; ++i) {
+      job.dw_shortcut[o * job.in_real + i] = total(layout.shortcut() + ((o / L) * job.in + i) * L + o % L);
+    }
+  }
 }
 
 /// Weight gradients of one convolution: sums over all tiles of V^T * D per matrix, D the transformed output
-/// gradient. The team transforms a block of tiles together, then splits the matrices, so that each sum has
-/// one owner and one order whatever the number of threads is.
+/// gradient. Either each thread sums over tiles of its own, and the sums are added at the end; or the team
+/// transforms a block of tiles together and then splits the matrices, so that each sum has one owner. The
+/// first needs no waiting and holds as many sums as threads, the second holds one, which is what counts
+/// where that exceeds a core's cache. Either way the order depends on nothing but the number of threads.
 template <class V, class P, class Input, class OutputGrad, class FilterGrad, int kStep>
 void weight_grad_with(const WeightGradJob& job, const Team& team) {
   constexpr int L = V::kLanes;
@@ -77,70 +92,70 @@ void weight_grad_with(const WeightGradJob& job, const Team& team) {
                  job.out / L};
   const TileGrid grid{tiles_of(g.height), tiles_of(g.width)};
   const long tiles = job.images * grid.per_image();
+  const Team crew = job.shared ? team : Team{};  // those who work on the same block
+  const long first = job.shared ? 0 : team.begin(tiles), last = job.shared ? tiles : team.end(tiles);
+  const GradSums layout{job.in, job.out, job.stride};
+  float* sums = job.du + (job.shared ? 0 : team.id * layout.floats());
+  if (first == last) std::fill_n(sums, layout.floats(), 0.f);
   // Bias gradients: in F(4,3) the point (1, 1) of the transform is the sum over the tile; with stride 2 the
-  // 16 points of matrix 0 are the gradients themselves. Their owner is the thread of the last panel share.
-  constexpr int kBiasMatrix = kDown ? 0 : 7;
-  const int panel_begin = static_cast<int>(team.begin(g.panels)),
-            panel_end = static_cast<int>(team.end(g.panels));
-  for (int c = panel_begin * L; c < panel_end * L && c < job.out_real; ++c) {
-    if (job.db != nullptr) job.db[c] = 0;
-    if (kDown && job.db_shortcut != nullptr) job.db_shortcut[c] = 0;
-  }
-  const auto add_bias = [&](float* db, const float* panel, int p, int points, long rows, long capacity) {
-    alignas(64) float sums[L] = {};
-    for (int point = 0; point < points; ++point) add_rows<V>(panel + point * capacity * L, rows, sums);
-    for (int lane = 0; lane < L && p * L + lane < job.out_real; ++lane) db[p * L + lane] += sums[lane];
+  // 16 points of matrix 0 are the gradients themselves.
+  constexpr int kBiasMatrix = kDown ? 0 : 7, kBiasPoints = kDown ? 16 : 1;
+  const int panel_begin = static_cast<int>(crew.begin(g.panels)),
+            panel_end = static_cast<int>(crew.end(g.panels));
+  const auto add_bias = [&](float* db, const float* panel, long rows, long capacity, bool add) {
+    auto sum = add ? V::load(db) : V::zero();
+    for (int point = 0; point < kBiasPoints; ++point) {
+      for (long r = 0; r < rows; ++r) sum = V::add(sum, V::load(panel + (point * capacity + r) * L));
+    }
+    V::store(db, sum);
   };
 
-  for (long t = 0; t < tiles; t += job.block) {
-    const long end = t + job.block < tiles ? t + job.block : tiles;
+  const long blocks = (last - first + job.block - 1) / job.block;
+  for (long index = 0; index < blocks; ++index) {
+    const long t = first + (last - first) * index / blocks,
+               end = first + (last - first) * (index + 1) / blocks;
     const long rows = end - t, capacity = rows | 1, unit = capacity * L;
-    const long a = t + team.begin(rows), b = t + team.end(rows);
-    float* d_shortcut = job.d + P::before(36) * g.panels * unit;
+    const long a = t + crew.begin(rows), b = t + crew.end(rows);
+    const bool later = index > 0;
+    float* d_shortcut = job.d + P::start(36, g.panels, unit, L);
     transform_in<V, Input, P, kStep, 1>(x, grid, job.x, a, b, t, capacity, job.v);
     transform_in<V, OutputGrad, P, 4, 0>(g, grid, job.g, a, b, t, capacity, job.d);
     if constexpr (kDown) copy_in<V>(g, grid, job.g_shortcut, a, b, t, capacity, d_shortcut);
-    team.sync();
+    crew.sync();
     const int groups = (g.panels + V::kGradVecs - 1) / V::kGradVecs;
     const long work = long{P::before(36)} * groups;
     long done = 0;
     for (int u = 0; u < P::kMatrices; ++u) {
       const int count = P::count(u);
       for (int group = 0; group < groups; ++group, done += count) {
-        if (done < team.begin(work) || done >= team.end(work)) continue;
+        if (done < crew.begin(work) || done >= crew.end(work)) continue;
         const int n = g.panels * group / groups, n_end = g.panels * (group + 1) / groups;
-        const long into = (long{u} * g.panels + n) * x.panels * L * L;
+        const long into = u * weight_matrix(job.in, job.out) + long{n} * x.panels * L * L;
         for (int point = 0; point < count; ++point) {
-          const float* v = job.v + (P::before(u) * x.panels + point) * unit;
-          const float* d = job.d + (P::before(u) * g.panels + long{count} * n + point) * unit;
+          const float* v = job.v + P::start(u, x.panels, unit, L) + point * unit;
+          const float* d = job.d + P::start(u, g.panels, unit, L) + (long{count} * n + point) * unit;
           gradient_product<V>(v, count * unit, x.panels, d, count * unit, n_end - n, static_cast<int>(rows),
-                              job.du + into, t > 0 || point > 0);
+                              sums + into, later || point > 0);
           if (kDown && u == 0) {
             gradient_product<V>(v, count * unit, x.panels, d_shortcut + (long{count} * n + point) * unit,
-                                count * unit, n_end - n, static_cast<int>(rows), job.du_shortcut + into,
-                                t > 0 || point > 0);
+                                count * unit, n_end - n, static_cast<int>(rows),
+                                sums + layout.shortcut() + into, later || point > 0);
           }
         }
       }
     }
     for (int p = panel_begin; p < panel_end; ++p) {
-      const int points = kDown ? 16 : 1;
-      const float* d = job.d + (P::before(kBiasMatrix) * g.panels + long{points} * p) * unit;
-      if (job.db != nullptr) add_bias(job.db, d, p, points, rows, capacity);
-      if (kDown && job.db_shortcut != nullptr) {
-        add_bias(job.db_shortcut, d_shortcut + long{16} * p * unit, p, 16, rows, capacity);
+      const long at = long{kBiasPoints} * p * unit;
+      add_bias(sums + layout.bias() + p * L, job.d + P::start(kBiasMatrix, g.panels, unit, L) + at, rows,
+               capacity, later);
+      if constexpr (kDown) {
+        add_bias(sums + layout.shortcut_bias() + p * L, d_shortcut + at, rows, capacity, later);
       }
     }
-    team.sync();
+    crew.sync();
   }
-  finish_weight_grad<V, FilterGrad>(job, team);
-  if constexpr (kDown) {
-    for (long o = team.begin(job.out_real); o < team.end(job.out_real); ++o) {
-      for (int i = 0; i < job.in_real; ++i) {
-        job.dw_shortcut[o * job.in_real + i] = job.du_shortcut[((o / L) * job.in + i) * L + o % L];
-      }
-    }
-  }
+  if (!job.shared) team.sync();
+  finish_weight_grad<V, FilterGrad>(job, layout, job.shared ? 1 : team.size, team);
 }
 
 template <class V>

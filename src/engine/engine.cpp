@@ -296,9 +296,7 @@ class NativeBackend : public nn::EncoderBackend {
 
 /// Why the native engine cannot run this encoder here; empty if it can.
 std::string obstacle(nn::Encoder& encoder, const EngineOptions& options, const cpu::Kernels*& kernels) {
-  for (const cpu::Kernels* k : cpu::available_kernels()) {
-    if (kernels == nullptr && (options.instructions.empty() || options.instructions == k->name)) kernels = k;
-  }
+  kernels = cpu::find_kernels(options.instructions);
   if (kernels == nullptr) {
     return options.instructions.empty() ? "this processor has no AVX2 with FMA"
                                         : fmt::format("this processor has no {}", options.instructions);

@@ -274,36 +274,44 @@ TEST_P(KernelTest, WeightGradients) {
     const Buffer px = to_panels(x, s.images, s.in, pixels, lanes);
     const Buffer pg = to_panels(g, s.images, s.out, outs, lanes),
                  pgs = to_panels(gs, s.images, s.out, outs, lanes);
-    Buffer v(v_floats(c.block, wide(s.in), s.stride)), d(v_floats(c.block, wide(s.out), s.stride));
-    Buffer du(weight_floats(wide(s.in), wide(s.out))), dus(std::size_t(wide(s.in)) * wide(s.out));
+    const std::size_t v_size = v_floats(c.block, wide(s.in), s.stride),
+                      d_size = v_floats(c.block, wide(s.out), s.stride);
+    Buffer v(c.threads * v_size), d(c.threads * d_size);
+    Buffer du(c.threads * GradSums{wide(s.in), wide(s.out), s.stride}.floats());
     std::vector<float> dw(std::size_t(s.out) * s.in * 9), db(s.out), dws(std::size_t(s.out) * s.in),
         dbs(s.out);
-    const WeightGradJob job{.images = s.images,
-                            .height = s.height,
-                            .width = s.width,
-                            .in = wide(s.in),
-                            .out = wide(s.out),
-                            .in_real = s.in,
-                            .out_real = s.out,
-                            .stride = s.stride,
-                            .x = px.data(),
-                            .g = pg.data(),
-                            .g_shortcut = pgs.data(),
-                            .block = c.block,
-                            .v = v.data(),
-                            .d = d.data(),
-                            .du = du.data(),
-                            .du_shortcut = dus.data(),
-                            .dw = dw.data(),
-                            .db = db.data(),
-                            .dw_shortcut = dws.data(),
-                            .db_shortcut = dbs.data()};
-    run_team(c.threads, [&](const Team& team) { k().weight_grad(job, team); });
-    EXPECT_LT(relative_error(dw, reference::weight_grad(s, x, g)), kTolerance);
-    EXPECT_LT(relative_error(db, want_bias), kTolerance);
-    if (s.stride == 2) {
-      EXPECT_LT(relative_error(dws, reference::weight_grad(cut, x, gs)), kTolerance);
-      EXPECT_LT(relative_error(dbs, want_bias_cut), kTolerance);
+    for (const bool shared : {true, false}) {
+      SCOPED_TRACE(shared ? "one sum for the team" : "a sum per thread");
+      std::fill_n(du.data(), du.size(), 1e9f);  // what the last user left
+      run_team(c.threads, [&](const Team& team) {
+        k().weight_grad({.images = s.images,
+                         .height = s.height,
+                         .width = s.width,
+                         .in = wide(s.in),
+                         .out = wide(s.out),
+                         .in_real = s.in,
+                         .out_real = s.out,
+                         .stride = s.stride,
+                         .x = px.data(),
+                         .g = pg.data(),
+                         .g_shortcut = pgs.data(),
+                         .shared = shared,
+                         .block = c.block,
+                         .v = v.data() + (shared ? 0 : team.id * v_size),
+                         .d = d.data() + (shared ? 0 : team.id * d_size),
+                         .du = du.data(),
+                         .dw = dw.data(),
+                         .db = db.data(),
+                         .dw_shortcut = dws.data(),
+                         .db_shortcut = dbs.data()},
+                        team);
+      });
+      EXPECT_LT(relative_error(dw, reference::weight_grad(s, x, g)), kTolerance);
+      EXPECT_LT(relative_error(db, want_bias), kTolerance);
+      if (s.stride == 2) {
+        EXPECT_LT(relative_error(dws, reference::weight_grad(cut, x, gs)), kTolerance);
+        EXPECT_LT(relative_error(dbs, want_bias_cut), kTolerance);
+      }
     }
   }
 }
