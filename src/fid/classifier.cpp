@@ -20,7 +20,7 @@
 namespace ebclr::fid {
 namespace {
 namespace fs = std::filesystem;
-constexpr std::string_view kComponent = "fid.classifier";
+constexpr std::string_view kClassifierComponent = "fid.classifier";
 // Part of the cache's key: raise it when training changes, so that old files are not taken for new ones.
 constexpr int kVersion = 1;
 constexpr int64_t kMostJudged = 10000;
@@ -85,7 +85,7 @@ class Classifier : public Ruler {
   torch::Tensor features(const torch::Tensor& images) override {
     if (images.sizes().slice(1) != torch::IntArrayRef(shape_))
       core::usage_error(
-          kComponent,
+          kClassifierComponent,
           fmt::format("images are {}, those of {} are {}; choose a set of the same shape, or compare "
                       "with --inception",
                       fmt::join(images.sizes().slice(1).vec(), " x "), set_, fmt::join(shape_, " x ")));
@@ -134,7 +134,7 @@ void train_network(Network& net, std::shared_ptr<const data::ImageSet> images, c
     const auto logits = net.head->forward(net.encoder->forward(views));
     const auto loss = torch::nn::functional::cross_entropy(logits, torch::cat({labels, labels}));
     if (!std::isfinite(loss.item<double>()))
-      core::run_error(kComponent,
+      core::run_error(kClassifierComponent,
                       fmt::format("training on {} diverged at step {}; use --inception or another --data",
                                   images->name, step));
     optimizer.zero_grad();
@@ -157,17 +157,19 @@ double read_cache(const fs::path& file, const std::string& key, Network& net) {
   const auto entry = [&](const char* name) {
     const auto it = content.metadata.find(name);
     if (it == content.metadata.end())
-      core::usage_error(kComponent, fmt::format("{}: has no entry '{}'", file.string(), name));
+      core::usage_error(kClassifierComponent, fmt::format("{}: has no entry '{}'", file.string(), name));
     return it->second;
   };
-  if (entry("key") != key) core::usage_error(kComponent, file.string() + ": belongs to other settings");
+  if (entry("key") != key)
+    core::usage_error(kClassifierComponent, file.string() + ": belongs to other settings");
   if (entry("digest") != digest_of(content))
-    core::usage_error(kComponent, file.string() + ": its weights are damaged");
+    core::usage_error(kClassifierComponent, file.string() + ": its weights are damaged");
   const std::string text = entry("accuracy");
   double accuracy = -1;
   std::from_chars(text.data(), text.data() + text.size(), accuracy);
   if (!(accuracy >= 0 && accuracy <= 1))
-    core::usage_error(kComponent, fmt::format("{}: accuracy '{}' is not in 0 .. 1", file.string(), text));
+    core::usage_error(kClassifierComponent,
+                      fmt::format("{}: accuracy '{}' is not in 0 .. 1", file.string(), text));
   run::load_module(*net.encoder, content, "encoder.", file.string());
   run::load_module(*net.head, content, "head.", file.string());
   return accuracy;
@@ -175,13 +177,14 @@ double read_cache(const fs::path& file, const std::string& key, Network& net) {
 
 }  // namespace
 
-ClassifierRuler make_classifier_ruler(const data::TrainTest& sets, const ClassifierOptions& o,
+ClassifierRuler make_classifier_ruler(const data::TrainTest& sets, const ClassifierOptions& options,
                                       const fs::path& cache, torch::Device device,
                                       const engine::EngineOptions& engine, const eval::Progress& progress) {
   const auto& all = sets.train;
+  ClassifierOptions o = options;
   if (all.size() == 0 || !all.labelled() || all.classes() < 2)
     core::usage_error(
-        kComponent,
+        kClassifierComponent,
         fmt::format("'{}' {} and the distance without an Inception file needs a classifier of it; use "
                     "--inception FILE or another --data",
                     all.name,
@@ -189,7 +192,7 @@ ClassifierRuler make_classifier_ruler(const data::TrainTest& sets, const Classif
                     : !all.labelled() ? "has images without a label"
                                       : "has only one class"));
   if (all.size() < 8)
-    core::usage_error(kComponent,
+    core::usage_error(kClassifierComponent,
                       fmt::format("'{}' has {} train images, too few for a classifier; use --inception "
                                   "FILE or another --data",
                                   all.name, all.size()));
@@ -200,6 +203,8 @@ ClassifierRuler make_classifier_ruler(const data::TrainTest& sets, const Classif
   out.unseen = unseen;
 
   const auto images = std::make_shared<const data::ImageSet>(data::select(all, used));
+  // A few hundred images need more than five epochs to teach anything.
+  if (o.epochs == 0) o.epochs = std::clamp<int64_t>(10000 / images->size(), 5, 40);
   data::ImageSet held =
       sets.test.size() > 0 && sets.test.labelled() ? sets.test : data::select(all, out.unseen);
   held = data::limit(held, kMostJudged, o.seed);
@@ -253,6 +258,10 @@ ClassifierRuler make_classifier_ruler(const data::TrainTest& sets, const Classif
       out.file.clear();
     }
   }
+  if (out.accuracy < 2.0 / static_cast<double>(all.classes()))
+    out.notes.push_back(
+        fmt::format("the classifier is right on {:.1f} % of {} classes only: its features say little",
+                    100 * out.accuracy, all.classes()));
   out.ruler = std::make_unique<Classifier>(
       net.encoder, all.name, std::vector<int64_t>{all.channels(), all.height(), all.width()},
       fmt::format("ResNet-18 of width {} trained on {} labelled images of {} for {} epochs, {:.1f} % right "

@@ -124,9 +124,9 @@ class Inception : public Ruler {
 
   void try_out() {
     torch::NoGradGuard no_grad;
-    // A ramp and its mirror image, which any network of use tells apart.
+    // A ramp and its paler mirror image, which any network of use tells apart.
     const auto ramp = torch::linspace(-1, 1, 32).view({1, 1, 1, 32}).expand({1, 3, 32, 32});
-    const auto f = run(torch::cat({ramp, ramp.flip(3).mul(0.5)}));
+    const auto f = run(torch::cat({ramp, ramp.flip(3).mul(0.5).add(0.25)}));
     if (!torch::isfinite(f).all().item<bool>())
       core::usage_error(kInceptionComponent,
                         fmt::format("{}: gives features that are not finite{}", name_, kHowTo));
