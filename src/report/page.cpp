@@ -75,7 +75,7 @@ std::vector<bool> numeric_columns(const Table& table, size_t columns) {
       if (c >= row.size() || blank(row[c].text)) continue;
       ++(numeric(row[c].text) ? numbers : words);
     }
-    out[c] = numbers > words;
+    out[c] = words == 0 || numbers > words;
   }
   return out;
 }
@@ -84,6 +84,23 @@ size_t column_count(const Table& table) {
   size_t n = table.columns.size();
   for (const auto& row : table.rows) n = std::max(n, row.size());
   return n;
+}
+
+/// The caption stands outside of the box that scrolls, so that it can be read on a phone.
+std::string open_table(const std::string& caption, const char* attributes) {
+  return fmt::format(
+      "<figure class=\"tabled\">{}<div class=\"scroll\" tabindex=\"0\" role=\"region\" "
+      "aria-label=\"{}\"><table{}>",
+      caption.empty() ? "" : "<figcaption>" + escape(caption) + "</figcaption>",
+      escape(caption.empty() ? "Table" : caption), attributes);
+}
+
+constexpr const char* kCloseTable = "</tbody></table></div></figure>\n";
+
+/// Characters of a text, not bytes.
+size_t characters(const std::string& text) {
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
 /// Type, width and height of a picture file, from its header; an empty type when it is neither.
@@ -201,9 +218,7 @@ void Page::callout(Tone tone, const std::string& title, const std::string& text)
 void Page::table(const Table& table) {
   const size_t columns = column_count(table);
   const auto right = numeric_columns(table, columns);
-  body_ += fmt::format("<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table>",
-                       escape(table.caption.empty() ? "Table" : table.caption));
-  if (!table.caption.empty()) body_ += fmt::format("<caption>{}</caption>", escape(table.caption));
+  body_ += open_table(table.caption, "");
   if (!table.columns.empty()) {
     body_ += "<thead><tr>";
     for (size_t c = 0; c < columns; ++c) {
@@ -218,6 +233,7 @@ void Page::table(const Table& table) {
     for (size_t c = 0; c < columns; ++c) {
       const Cell cell = c < row.size() ? row[c] : Cell{};
       std::string classes = right[c] ? "n" : "";
+      if (characters(cell.text) > (c == 0 ? 28 : 20)) classes += classes.empty() ? "w" : " w";
       if (cell.tone != Tone::kPlain)
         classes += (classes.empty() ? "" : " ") + std::string(tone_class(cell.tone));
       body_ += c == 0 ? "<th scope=\"row\"" : "<td";
@@ -227,7 +243,7 @@ void Page::table(const Table& table) {
     }
     body_ += "</tr>";
   }
-  body_ += "</tbody></table></div>\n";
+  body_ += kCloseTable;
 }
 
 void Page::chart(const Chart& chart) {
@@ -258,11 +274,8 @@ void Page::matrix(const Matrix& m) {
     core::usage_error(
         "report",
         fmt::format("a matrix of {} names has {} rows; it must be square and not empty", n, m.counts.size()));
-  body_ += fmt::format(
-      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\"><table "
-      "class=\"matrix\"><caption>{0}</caption><thead><tr><th scope=\"col\">truth \u2193 prediction "
-      "\u2192</th>",
-      escape(m.caption.empty() ? "Confusion matrix" : m.caption));
+  body_ += open_table(m.caption.empty() ? "Confusion matrix" : m.caption, " class=\"matrix\"");
+  body_ += "<thead><tr><th scope=\"col\">truth \u2193 prediction \u2192</th>";
   for (const auto& name : m.names) body_ += "<th scope=\"col\"><span>" + escape(name) + "</span></th>";
   body_ += "</tr></thead><tbody>";
   for (size_t r = 0; r < n; ++r) {
@@ -280,11 +293,17 @@ void Page::matrix(const Matrix& m) {
     }
     body_ += "</tr>";
   }
-  body_ += "</tbody></table></div>\n";
+  body_ += kCloseTable;
 }
 
 void Page::map(const PointMap& map) {
   body_ += map_html(map);
+}
+
+void Page::maps(const std::vector<PointMap>& maps) {
+  std::string inner;
+  for (const auto& m : maps) inner += map_html(m);
+  body_ += "<div class=\"multiples\">" + inner + "</div>\n";
 }
 
 void Page::facts(const std::vector<std::pair<std::string, std::string>>& facts) {

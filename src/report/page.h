@@ -87,6 +87,8 @@ class Page {
   void pictures(const std::vector<Picture>& pictures);
   void matrix(const Matrix& matrix);
   void map(const PointMap& map);
+  /// Several maps side by side, as many as fit.
+  void maps(const std::vector<PointMap>& maps);
   /// Names and their values.
   void facts(const std::vector<std::pair<std::string, std::string>>& facts);
   /// Preformatted text that can be copied with one press.

@@ -121,7 +121,9 @@ std::vector<fs::path> files_in(const fs::path& folder, const char* extension) {
 }  // namespace
 
 RunRecord read_record(const fs::path& folder) {
-  RunRecord out{.name = folder.lexically_normal().filename().string(), .run = run::Run::open(folder)};
+  RunRecord out;
+  out.name = folder.lexically_normal().filename().string();
+  out.run = run::Run::open(folder);
   const auto& paths = out.run.folder();
   std::error_code error;
   if (fs::exists(paths.metrics(), error)) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -94,7 +95,29 @@ Table overview(const std::vector<RunRecord>& runs, const std::vector<Insight>& i
          std::isfinite(loss) ? fmt::format("{:.4g}", loss) : kNone, accuracy_cell(r, insights[i], "knn"),
          accuracy_cell(r, insights[i], "linear")});
   }
+  // A column that no run has anything for is left out.
+  for (const char* optional : {"linear %", "kNN %"}) {
+    const auto c =
+        static_cast<size_t>(std::find(t.columns.begin(), t.columns.end(), optional) - t.columns.begin());
+    if (!std::all_of(t.rows.begin(), t.rows.end(), [&](const auto& row) { return row[c].text == kNone; }))
+      continue;
+    t.columns.erase(t.columns.begin() + static_cast<std::ptrdiff_t>(c));
+    for (auto& row : t.rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(c));
+  }
   return t;
+}
+
+/// Where the accuracies of the overview come from: hints do not show on a phone or on paper.
+std::string sources(const Table& overview) {
+  std::vector<std::string> said;
+  for (const auto& row : overview.rows) {
+    for (const auto& cell : row) {
+      if (cell.hint.empty() || cell.text.empty() || !std::isdigit(static_cast<unsigned char>(cell.text[0])))
+        continue;
+      said.push_back(fmt::format("{}: {} % is {}", row[0].text, cell.text, cell.hint));
+    }
+  }
+  return said.empty() ? "" : core::join(said, ". ") + ".";
 }
 
 void say_notes(Page& page, const std::vector<RunRecord>& runs, const std::vector<Insight>& insights) {
@@ -231,7 +254,8 @@ void accuracy_charts(Page& page, const std::vector<RunRecord>& runs) {
   }
 }
 
-void chain_pictures(Page& page, const std::vector<RunRecord>& runs, bool& said) {
+void chain_pictures(Page& page, const std::vector<RunRecord>& runs) {
+  bool said = false;
   for (const auto& r : runs) {
     if (r.chains.empty()) continue;
     std::vector<Picture> pictures;
@@ -313,6 +337,7 @@ void confusions(Page& page, const std::vector<RunRecord>& runs, const std::vecto
 
 void maps(Page& page, const std::vector<RunRecord>& runs, const std::vector<Insight>& insights) {
   bool said = false;
+  std::vector<PointMap> all;
   for (size_t i = 0; i < runs.size(); ++i) {
     if (!insights[i].map) continue;
     if (!said) {
@@ -323,10 +348,11 @@ void maps(Page& page, const std::vector<RunRecord>& runs, const std::vector<Insi
           "with the keyboard, arrows go through them.");
       said = true;
     }
-    PointMap m = *insights[i].map;
-    m.title = fmt::format("{}: {}", runs[i].name, m.title);
-    page.map(m);
+    all.push_back(*insights[i].map);
+    all.back().title = fmt::format("{}: {}", runs[i].name, all.back().title);
   }
+  if (all.size() == 1) page.map(all[0]);
+  if (all.size() > 1) page.maps(all);
 }
 
 void configurations(Page& page, const std::vector<RunRecord>& runs) {
@@ -402,22 +428,23 @@ std::string run_report(const std::vector<fs::path>& folders, const RunReportOpti
   Page page(title, fmt::format("{} on {}", core::join({methods.begin(), methods.end()}, ", "),
                                core::join({sets.begin(), sets.end()}, ", ")));
   page.heading("Overview");
-  page.table(overview(runs, insights));
+  const auto table = overview(runs, insights);
+  page.table(table);
+  if (const auto text = sources(table); !text.empty()) page.text(text);
   say_notes(page, runs, insights);
   training_charts(page, runs);
   accuracy_charts(page, runs);
-  bool said = false;
-  chain_pictures(page, runs, said);
+  chain_pictures(page, runs);
   confusions(page, runs, insights);
   maps(page, runs, insights);
   configurations(page, runs);
   page.heading("How this was made");
   auto facts = options.facts;
   for (const auto& r : runs) {
-    for (const auto& line : r.log) facts.emplace_back(r.name, line);
-    if (const auto it = r.summary.is_object() ? r.summary.find("ended") : r.summary.end();
-        r.summary.is_object() && it != r.summary.end() && it->is_string())
-      facts.emplace_back(r.name + " ended", it->get<std::string>());
+    auto lines = r.log;
+    if (r.summary.is_object() && r.summary.contains("ended") && r.summary["ended"].is_string())
+      lines.push_back("ended " + r.summary["ended"].get<std::string>());
+    if (!lines.empty()) facts.emplace_back(r.name, core::join(lines, "; "));
   }
   page.facts(facts);
   return page.html();
