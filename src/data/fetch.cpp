@@ -16,6 +16,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/quiet_stderr.h"
 #include "core/text.h"
 #include "data/catalog.h"
 #include "data/process.h"
@@ -358,6 +359,7 @@ std::vector<std::byte> cifar_records_from_sprite(const fs::path& png, const std:
   const auto bytes = core::read_bytes(png, kFetchComponent);
   cv::Mat image;
   try {
+    const core::QuietStderr quiet;
     image =
         cv::imdecode(cv::Mat(1, static_cast<int>(bytes.size()), CV_8U,
                              const_cast<std::byte*>(bytes.data())),  // NOLINT: OpenCV's view is never const

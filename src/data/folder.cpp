@@ -16,6 +16,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/quiet_stderr.h"
 #include "core/text.h"
 #include "core/threads.h"
 
@@ -511,10 +512,14 @@ ImageSet read_folder(const fs::path& folder, const FolderOptions& o) {
     }
   };
   const int64_t threads = std::min<int64_t>(o.threads > 0 ? o.threads : core::available_cores(), count);
-  std::vector<std::thread> pool;
-  for (int64_t t = 1; t < threads; ++t) pool.emplace_back(work);
-  work();
-  for (auto& t : pool) t.join();
+  {
+    const core::QuietStderr
+        quiet;  // the codecs print a line per damaged file; the notes below name and count them
+    std::vector<std::thread> pool;
+    for (int64_t t = 1; t < threads; ++t) pool.emplace_back(work);
+    work();
+    for (auto& t : pool) t.join();
+  }
 
   // Close the gaps that unreadable files left, in place.
   ImageSet set;

@@ -269,6 +269,30 @@ TEST(Folder, UnreadableFilesAreNamedAndFatalOnlyIfMost) {
   EXPECT_THAT(error_of([&] { read_folder(dir.path(), {.image_size = 4}); }), HasSubstr("image_size is 4"));
 }
 
+TEST(Folder, DamageIsReportedByNotesAlone) {
+  const Scratch dir;
+  for (int i = 0; i < 4; ++i) dir.write(fmt::format("good{}.png", i), encode(two_colours(), ".png"));
+  auto png = encode(two_colours(), ".png");
+  png[png.find("IDAT") + 8] ^= 0x55;  // libpng prints an error
+  dir.write("bad.png", png);
+  auto jpeg = encode(two_colours(), ".jpg");
+  for (size_t i = jpeg.size() - 40; i < jpeg.size() - 2; ++i) jpeg[i] = 0x11;  // libjpeg prints a warning
+  dir.write("odd.jpg", jpeg);
+
+  ::testing::internal::CaptureStderr();
+  error_of([&] { decoded(png, 16); });
+  error_of([&] { decoded(jpeg, 16); });
+  const auto loud = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(loud, AllOf(HasSubstr("libpng"), HasSubstr("JPEG")));  // or this test would test nothing
+
+  ::testing::internal::CaptureStderr();
+  const auto set = read_folder(dir.path(), {.image_size = 16, .threads = 2});
+  std::fprintf(stderr, "after");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "after");
+  ASSERT_EQ(set.notes.size(), 1u);
+  EXPECT_THAT(set.notes[0], HasSubstr("1 of 6 files could not be read and are left out: bad.png"));
+}
+
 TEST(Folder, CsvLabelsAPart) {
   const Scratch dir;
   for (const char* name : {"i/a.png", "i/b.png", "i/c,d.png", "i/e.png", "i/sub/f.png"})
