@@ -26,7 +26,7 @@ bench: build
 
 lint:
 	@tools/install-deps --lint
-	@tools/lint
+	@tools/lint --all
 
 format:
 	@git ls-files '*.h' '*.cpp' | xargs clang-format -i

@@ -226,7 +226,7 @@ class NativeBackend : public nn::EncoderBackend {
     if (train || batch_statistics) {
       memory->weight_gradients = train;
       refresh(state_->plain, memory->parameters, false, train || memory->input_gradient);
-      const Tensor features = TrainFunction::apply(x, at::TensorList(parameters), memory);
+      Tensor features = TrainFunction::apply(x, at::TensorList(parameters), memory);
       if (batch_statistics) update_running(*memory->tape);
       return features;
     }

@@ -109,7 +109,7 @@ std::string base64(const std::byte* bytes, size_t count) {
 
 std::vector<ChartPoint> thin(const std::vector<ChartPoint>& stretch, double x_low, double x_high,
                              int columns) {
-  if (stretch.size() <= static_cast<size_t>(2 * columns) || !(x_high > x_low)) return stretch;
+  if (stretch.size() <= 2 * static_cast<size_t>(columns) || !(x_high > x_low)) return stretch;
   std::vector<ChartPoint> out;
   auto column = [&](const ChartPoint& p) {
     return std::clamp(static_cast<int>((p.x - x_low) / (x_high - x_low) * columns), 0, columns - 1);

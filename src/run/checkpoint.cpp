@@ -79,7 +79,7 @@ nlohmann::json parse_state(const std::map<std::string, std::string>& metadata, c
   const auto it = metadata.find("state");
   if (it == metadata.end())
     core::usage_error(kCheckpointComponent, fmt::format("{}: not a checkpoint of ebclr", path.string()));
-  const auto state = nlohmann::json::parse(it->second, nullptr, false);
+  auto state = nlohmann::json::parse(it->second, nullptr, false);
   if (state.is_discarded() || !state.contains("format") || !state.contains("position"))
     core::usage_error(kCheckpointComponent, fmt::format("{}: its state cannot be read", path.string()));
   if (state["format"] != kFormat)
