@@ -180,6 +180,7 @@ void measure_frechet(const RunSpec& spec, torch::Device device, const engine::En
   fid::FrechetOptions options;
   options.samples = spec.judging.frechet_samples;
   options.steps = spec.judging.frechet_steps;
+  options.init = "buffer";  // the chains of training: from data a model that moves nothing would look best
   options.device = device;
   options.engine = engine;
   const auto result =
