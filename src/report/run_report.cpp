@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -62,13 +61,13 @@ Cell accuracy_cell(const RunRecord& r, const Insight& insight, const std::string
   for (auto it = r.judgements.rbegin(); it != r.judgements.rend(); ++it) {
     if (it->judge == judge && it->data == r.run.config().data.source)
       return {percent(it->accuracy), Tone::kPlain,
-              fmt::format("{} ({}), from {}", judge, it->protocol, it->source)};
+              fmt::format("{} ({}) in {}", judge == "knn" ? "kNN" : judge, it->protocol, it->source)};
   }
   if (judge != "knn") return {kNone};
   if (insight.confusion) return {percent(insight.accuracy), Tone::kPlain, insight.how};
   if (!r.metrics.monitor.empty())
     return {percent(r.metrics.monitor.back().accuracy), Tone::kMuted,
-            fmt::format("online monitor after epoch {:g}, on a part of the images",
+            fmt::format("the online monitor after epoch {:g}, on a part of the images",
                         r.metrics.monitor.back().epoch)};
   return {kNone};
 }
@@ -109,15 +108,22 @@ Table overview(const std::vector<RunRecord>& runs, const std::vector<Insight>& i
 
 /// Where the accuracies of the overview come from: hints do not show on a phone or on paper.
 std::string sources(const Table& overview) {
-  std::vector<std::string> said;
+  // Runs that were judged alike are named together.
+  std::vector<std::pair<std::string, std::vector<std::string>>> said;
   for (const auto& row : overview.rows) {
-    for (const auto& cell : row) {
-      if (cell.hint.empty() || cell.text.empty() || !std::isdigit(static_cast<unsigned char>(cell.text[0])))
-        continue;
-      said.push_back(fmt::format("{}: {} % is {}", row[0].text, cell.text, cell.hint));
+    for (size_t c = 1; c < row.size(); ++c) {
+      if (!overview.columns[c].ends_with(" %") || row[c].hint.empty()) continue;
+      auto it = std::find_if(said.begin(), said.end(), [&](const auto& s) { return s.first == row[c].hint; });
+      if (it == said.end()) it = said.insert(said.end(), {row[c].hint, {}});
+      it->second.push_back(row[0].text);
     }
   }
-  return said.empty() ? "" : core::join(said, ". ") + ".";
+  std::string text = said.empty() ? "" : "Accuracies are from ";
+  for (size_t k = 0; k < said.size(); ++k) {
+    text += (k > 0 ? "; " : "") + said[k].first;
+    if (said.size() > 1) text += " (" + core::join(said[k].second, ", ") + ")";
+  }
+  return text.empty() ? text : text + ".";
 }
 
 void say_notes(Page& page, const std::vector<RunRecord>& runs, const std::vector<Insight>& insights) {

@@ -70,7 +70,7 @@ TEST(RunReport, ShowsWhatRunsHaveAndHowTheyDiffer) {
   EXPECT_THAT(html, HasSubstr(">unfinished</td>"));
   EXPECT_THAT(html, HasSubstr(">1 min 15 s</td>"));
   EXPECT_THAT(html, HasSubstr(">87.50</td>"));
-  EXPECT_THAT(html, HasSubstr("a: 87.50 % is knn (paper), from eval/curve_knn_paper.json"));
+  EXPECT_THAT(html, HasSubstr("Accuracies are from kNN (paper) in eval/curve_knn_paper.json."));
   EXPECT_THAT(html, HasSubstr("kNN (paper) on shapes, 50 train and 20 test images"));
   EXPECT_THAT(html, HasSubstr("<th scope=\"row\">optimizer.lr</th><td>0.001</td><td>0.002</td>"));
   EXPECT_THAT(html, Not(HasSubstr("<th scope=\"row\">train.epochs</th>"))) << "it does not differ";
