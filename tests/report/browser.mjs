@@ -236,7 +236,11 @@ try {
 }
 child.kill();
 await new Promise((done) => { if (child.exitCode !== null || child.signalCode !== null) done(); else child.on("exit", done); });
-rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
+try {
+  rmSync(profile, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
+} catch (e) {
+  console.log("left behind: " + profile + " (" + e.code + ")");  // helpers of the browser still write; no fault of the page
+}
 for (const p of problems) console.log(p);
 if (problems.length > 0) code = 1;
 else console.log("looked at " + views.length + " views: nothing wrong");
