@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -19,9 +18,9 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/text.h"
-#include "core/threads.h"
 #include "data/catalog.h"
 #include "data/fetch.h"
+#include "report/run_report.h"
 #include "study/perform.h"
 #include "study/plan.h"
 #include "study/workers.h"
@@ -43,19 +42,6 @@ struct ReproduceArgs {
   RuntimeOptions runtime;
 };
 
-std::string machine() {
-  std::string model = "unknown processor";
-  std::ifstream cpu("/proc/cpuinfo");
-  for (std::string line; std::getline(cpu, line);)
-    if (line.starts_with("model name")) {
-      model = line.substr(line.find(':') + 2);
-      break;
-    }
-  return fmt::format("{}, {} cores used, {} of memory", model, core::available_cores(),
-                     core::human_bytes(static_cast<double>(::sysconf(_SC_PHYS_PAGES)) *
-                                       static_cast<double>(::sysconf(_SC_PAGESIZE))));
-}
-
 std::string today() {
   const std::time_t now = std::time(nullptr);
   char text[32];
@@ -75,7 +61,7 @@ std::string command_of(const ReproduceArgs& a, const std::string& study) {
 study::Facts facts_of(const ReproduceArgs& a, const std::string& study) {
   return {{"command", command_of(a, study)},
           {"version", fmt::format("ebclr {}, commit {}", EBCLR_VERSION, kCommit)},
-          {"machine", machine()},
+          {"machine", report::describe_machine()},
           {"date", today()}};
 }
 
