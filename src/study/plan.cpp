@@ -124,7 +124,12 @@ double units_per_image(const run::Config& config) {
 Plan make_plan(const Study& study, const std::string& scale, const Scales& scales, int seeds,
                const Selection& selection, const std::filesystem::path& out,
                const std::filesystem::path& data_root) {
-  Plan plan{.study = study, .scale = scale, .seeds = seeds, .judging = scales.judging[scales.index(scale)]};
+  const size_t at = scales.index(scale);
+  Plan plan{.study = study,
+            .scale = scale,
+            .seeds = seeds,
+            .decides = at >= scales.decides.size() || scales.decides[at],
+            .judging = scales.judging[at]};
   std::map<std::string, size_t> known;
   std::map<std::string, double> units;  // by method and what changes its cost
   for (const auto& row : study.rows) {

@@ -47,6 +47,7 @@ struct Plan {
   Study study;
   std::string scale;
   int seeds = 1;
+  bool decides = true;  ///< may runs of this scale settle a claim?
   Judging judging;
   std::vector<RunSpec> runs = {};
   std::vector<PlannedCell> cells = {};

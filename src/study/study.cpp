@@ -265,11 +265,12 @@ Scales parse_scales(const std::string& yaml, const std::string& origin) {
   Scales out;
   for (const auto& pair : node["scales"]) {
     const auto& n = pair.second;
-    r.check_allowed(n, {"about", "seeds", "probe_epochs", "probe_rates", "limit_test", "frechet_samples",
-                        "frechet_steps"});
+    r.check_allowed(n, {"about", "seeds", "decides", "probe_epochs", "probe_rates", "limit_test",
+                        "frechet_samples", "frechet_steps"});
     out.names.push_back(r.text(pair.first, "a scale"));
     out.about.push_back(r.text(n["about"], "about"));
     out.seeds.push_back(n["seeds"] ? static_cast<int>(r.number(n["seeds"], "seeds")) : 1);
+    out.decides.push_back(r.text_or(n["decides"], "true") != "false");
     Judging j;
     const auto read = [&](const char* key, int64_t& target) {
       if (n[key]) target = static_cast<int64_t>(r.number(n[key], key));

@@ -76,6 +76,7 @@ struct Scales {
   std::vector<std::string> names;
   std::vector<int> seeds;  ///< default number of seeds, by scale
   std::vector<std::string> about;
+  std::vector<bool> decides;  ///< false: claims stay undecided, whatever the numbers say
   std::vector<Judging> judging;
   std::vector<Rule> rules;
 

@@ -198,7 +198,13 @@ std::vector<Verdict> judge_claims(const Results& r) {
                      tally);
         break;
     }
-    out.push_back(tally.verdict(claim));
+    auto verdict = tally.verdict(claim);
+    if (!r.plan.decides && verdict.ruling != Ruling::kUndecided) {
+      verdict.reason =
+          fmt::format("runs of scale {} settle nothing; here it {}", r.plan.scale, verdict.reason);
+      verdict.ruling = Ruling::kUndecided;
+    }
+    out.push_back(std::move(verdict));
   }
   return out;
 }

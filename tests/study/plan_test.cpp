@@ -211,6 +211,8 @@ rules:
   EXPECT_EQ(value(1, "b", "train.epochs"), "9");
   EXPECT_EQ(value(1, "a", "data.source"), "shapes");
   EXPECT_EQ(scales.seeds[1], 3);
+  EXPECT_TRUE(scales.decides[0]);
+  EXPECT_FALSE(load_scales().decides[load_scales().index("tiny")]);
 }
 
 }  // namespace

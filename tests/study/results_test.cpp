@@ -130,6 +130,18 @@ TEST_F(Collected, ALoserIsNotSupported) {
   EXPECT_FALSE(r.cells.at({"simclr", ""}).efficiency.at("knn").epochs);
 }
 
+TEST_F(Collected, AScaleThatDecidesNothingLeavesClaimsOpen) {
+  auto plan = make(1);
+  fake_run(spec(plan, "simclr", 0), {30, 60, 80}, 600);
+  fake_run(spec(plan, "ebclr", 0), {30, 60, 61}, 2900);
+  EXPECT_EQ(judge_claims(results(plan))[0].ruling, Ruling::kNotSupported);
+  plan.decides = false;
+  const auto v = judge_claims(results(plan))[0];
+  EXPECT_EQ(v.ruling, Ruling::kUndecided);
+  EXPECT_THAT(v.reason, HasSubstr("scale tiny"));
+  EXPECT_THAT(v.reason, HasSubstr("-19.0"));
+}
+
 TEST_F(Collected, WhatIsMissingIsSaid) {
   auto plan = make(1);
   fake_run(spec(plan, "simclr", 0), {30, 40, 50}, 600);
