@@ -56,3 +56,16 @@ function(ebclr_test)
   add_test(NAME ${T_NAME} COMMAND ${T_NAME}_test)
   set_tests_properties(${T_NAME} PROPERTIES TIMEOUT 600)
 endfunction()
+
+# ebclr_embed(NAME x ROOM r FOLDER f): the YAML files below FOLDER become ebclr::r::x() in x.cpp of the room's build folder;
+# HEADER declares it. Sets ${NAME}_SOURCE to that file.
+function(ebclr_embed)
+  cmake_parse_arguments(E "" "NAME;ROOM;FOLDER;HEADER" "" ${ARGN})
+  set(script ${CMAKE_SOURCE_DIR}/cmake/EmbedConfigs.cmake)
+  set(out ${CMAKE_CURRENT_BINARY_DIR}/${E_NAME}.cpp)
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS ${E_FOLDER}/*.yaml)
+  add_custom_command(OUTPUT ${out}
+    COMMAND ${CMAKE_COMMAND} -DOUT=${out} -DROOT=${E_FOLDER} -DROOM=${E_ROOM} -DFUNCTION=${E_NAME} -DHEADER=${E_HEADER} -P ${script}
+    DEPENDS ${files} ${script} VERBATIM)
+  set(${E_NAME}_SOURCE ${out} PARENT_SCOPE)
+endfunction()
