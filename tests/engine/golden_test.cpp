@@ -8,14 +8,17 @@
 #include "ebm/sampler.h"
 #include "engine/engine.h"
 #include "golden.h"
+#include "golden_energy.h"
 #include "methods/contrastive_energy.h"
 #include "methods/method.h"
 
 namespace ebclr::engine {
 namespace {
 
+using testing::GivenNoise;
 using testing::golden;
 using testing::golden_float;
+using testing::GoldenNet;
 using testing::relative_error;
 
 /// Energies and chains; a gradient is clamped on its way into a chain, so that its error shrinks.
@@ -28,27 +31,6 @@ class GoldenEngine : public ::testing::TestWithParam<std::string> {
   void attach_to(nn::Encoder& encoder) {
     ASSERT_TRUE(attach(encoder, {.engine = Engine::kNative, .instructions = GetParam()}).native);
   }
-};
-
-/// The network of the golden energies with the engine attached.
-struct GoldenNet {
-  nn::Encoder encoder{{.width = 8}, 0};
-  nn::Head head{{.in = 64, .hidden = 64, .out = 16}, 0};
-  GoldenNet() { testing::fill_golden(head, testing::fill_golden(encoder, 0)); }
-  methods::ContrastiveEnergy energy(const std::string& references) {
-    torch::NoGradGuard guard;
-    return {encoder, head, head.forward(encoder.forward(golden_float(references))), 0.1};
-  }
-};
-
-class GivenNoise : public ebm::NoiseSource {
- public:
-  explicit GivenNoise(torch::Tensor all) : all_(std::move(all)) {}
-  torch::Tensor draw(const torch::Tensor&) override { return all_[step_++].clone(); }
-
- private:
-  torch::Tensor all_;  // [steps, N, C, H, W]
-  int64_t step_ = 0;
 };
 
 TEST_P(GoldenEngine, Energy) {

@@ -5,32 +5,15 @@
 
 #include "ebm/objective.h"
 #include "golden.h"
+#include "golden_energy.h"
 
 namespace ebclr::methods {
 namespace {
+using testing::GivenNoise;
 using testing::golden;
 using testing::golden_float;
+using testing::GoldenNet;
 using testing::relative_error;
-
-struct GoldenNet {
-  nn::Encoder encoder{{.width = 8}, 0};
-  nn::Head head{{.in = 64, .hidden = 64, .out = 16}, 0};
-  GoldenNet() { testing::fill_golden(head, testing::fill_golden(encoder, 0)); }
-  ContrastiveEnergy energy(const std::string& references) {
-    torch::NoGradGuard guard;
-    return {encoder, head, head.forward(encoder.forward(golden_float(references))), 0.1};
-  }
-};
-
-class GivenNoise : public ebm::NoiseSource {
- public:
-  explicit GivenNoise(torch::Tensor all) : all_(std::move(all)) {}
-  torch::Tensor draw(const torch::Tensor&) override { return all_[step_++].clone(); }
-
- private:
-  torch::Tensor all_;
-  int64_t step_ = 0;
-};
 
 TEST(ContrastiveEnergy, Golden) {
   GoldenNet net;
