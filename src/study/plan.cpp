@@ -17,11 +17,13 @@ namespace {
 
 constexpr const char* kPlan = "study";
 
+// The parts between separators, without blanks before them; empty ones are left out.
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> out;
-  for (size_t begin = 0; begin <= text.size();) {
+  for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find(separator, begin), text.size());
-    if (end > begin) out.push_back(text.substr(begin, end - begin));
+    const size_t first = std::min(text.find_first_not_of(' ', begin), end);
+    if (end > first) out.push_back(text.substr(first, end - first));
     begin = end + 1;
   }
   return out;
@@ -32,8 +34,7 @@ bool wanted(const Selection& selection, const std::string& axes, const Value& va
   const auto names = split(axes, ',');
   const auto parts = names.size() > 1 ? split(value.id, '/') : std::vector<std::string>{value.id};
   for (size_t i = 0; i < names.size() && i < parts.size(); ++i) {
-    const std::string name = names[i].substr(names[i].find_first_not_of(' '));
-    const auto it = selection.only.find(name);
+    const auto it = selection.only.find(names[i]);
     if (it != selection.only.end() &&
         std::find(it->second.begin(), it->second.end(), parts[i]) == it->second.end())
       return false;
@@ -44,7 +45,7 @@ bool wanted(const Selection& selection, const std::string& axes, const Value& va
 std::set<std::string> axis_names(const Study& study) {
   std::set<std::string> out;
   for (const auto& axes : {study.row_axis, study.column_axis})
-    for (const auto& name : split(axes, ',')) out.insert(name.substr(name.find_first_not_of(' ')));
+    for (const auto& name : split(axes, ',')) out.insert(name);
   return out;
 }
 
@@ -53,7 +54,7 @@ std::set<std::string> ids_of(const Study& study, const std::string& axis) {
   const auto add = [&](const std::string& axes, const std::vector<Value>& values) {
     const auto names = split(axes, ',');
     for (size_t i = 0; i < names.size(); ++i) {
-      if (names[i].substr(names[i].find_first_not_of(' ')) != axis) continue;
+      if (names[i] != axis) continue;
       for (const auto& v : values) out.insert(names.size() > 1 ? split(v.id, '/').at(i) : v.id);
     }
   };
