@@ -8,6 +8,7 @@
 #include "cpu/buffer.h"
 #include "cpu/cost.h"
 #include "cpu/kernels.h"
+#include "cpu/network.h"
 
 namespace ebclr::bench {
 namespace {
@@ -54,7 +55,7 @@ class LayerBench {
     pg_ = aligned(to_panels(g_, k.lanes));
     for (const bool transpose : {false, true}) {
       cpu::Buffer& u = transpose ? back_ : forward_;
-      u = cpu::Buffer(cpu::weight_floats(in(), out()));
+      u = cpu::Buffer(k.weight_floats(in(), out(), 3, transpose));
       cpu::run_team(threads, [&](const cpu::Team& team) {
         k.transform_weights({.in = in(),
                              .out = out(),
@@ -67,20 +68,24 @@ class LayerBench {
                             team);
       });
       cpu::Buffer& us = transpose ? shortcut_back_ : shortcut_;
-      us = cpu::Buffer(static_cast<size_t>(layer.in * layer.out));
+      us = cpu::Buffer(k.weight_floats(in(), out(), 1, transpose));
       k.pack(ws_.data_ptr<float>(), out(), in(), out(), in(), transpose, nullptr, us.data());
     }
     y_ = cpu::Buffer(pg_.size());
     ys_ = cpu::Buffer(pg_.size());
     dx_ = cpu::Buffer(px_.size());
-    const int most = std::max(in(), out());
+    const cpu::Space there = k.space(forward_layer(), cut(forward_layer())),
+                     back = k.space(back_layer(), cut(back_layer()));
     for (int i = 0; i < threads; ++i) {
-      v_.emplace_back(cpu::v_floats(kBlock, most, stride()));
-      m_.emplace_back(cpu::m_floats({.block = kBlock, .group = kGroup}, k.lanes, stride()));
+      v_.emplace_back(std::max(there.v, back.v));
+      m_.emplace_back(std::max(there.m, back.m));
     }
-    v_all_ = cpu::Buffer(cpu::v_floats(kGradBlock, in(), stride()));
-    d_all_ = cpu::Buffer(cpu::v_floats(kGradBlock, out(), stride()));
-    du_ = cpu::Buffer(cpu::GradSums{in(), out(), stride()}.floats());
+    grad_cut_ = k.grad_cut(forward_layer(), cpu::l2_bytes());
+    grad_space_ = k.grad_space(forward_layer(), grad_cut_);
+    const size_t copies = grad_cut_.shared ? 1 : static_cast<size_t>(threads);
+    v_all_ = cpu::Buffer(copies * grad_space_.v);
+    d_all_ = cpu::Buffer(copies * grad_space_.d);
+    du_ = cpu::Buffer(copies * grad_space_.du);
     dw_ = torch::empty_like(w_);
     dws_ = torch::empty_like(ws_);
   }
@@ -143,7 +148,9 @@ class LayerBench {
   }
 
  private:
-  static constexpr int kBlock = 42, kGroup = 4, kGradBlock = 128;
+  cpu::Layer forward_layer() const { return {in(), out(), stride(), size(), size()}; }
+  cpu::Layer back_layer() const { return {out(), in(), stride(), size(), size(), true}; }
+  cpu::Schedule cut(const cpu::Layer& layer) const { return k_.cut(layer, cpu::l2_bytes()); }
 
   int in() const { return static_cast<int>(layer_.in); }
   int out() const { return static_cast<int>(layer_.out); }
@@ -164,12 +171,12 @@ class LayerBench {
     const std::array<int64_t, 2> stride{layer_.stride, layer_.stride}, pad{padding, padding};
     return at::conv2d(x_, w, Tensor(), at::IntArrayRef(stride), at::IntArrayRef(pad));
   }
-  cpu::Schedule schedule(int id) {
-    // With stride 2 a tile has 81 + 16 points.
-    return {.block = layer_.stride == 1 ? kBlock : kBlock / 2,
-            .group = kGroup,
-            .v = v_[id].data(),
-            .m = m_[id].data()};
+  /// As the network would cut it, without the team's sharing.
+  cpu::Schedule schedule(const cpu::Layer& layer, int id) {
+    cpu::Schedule s = cut(layer);
+    s.v = v_[id].data();
+    s.m = m_[id].data();
+    return s;
   }
 
   void native_forward() {
@@ -184,7 +191,7 @@ class LayerBench {
                  .u = forward_.data(),
                  .y = y_.data(),
                  .epilogue = {},
-                 .schedule = schedule(team.id)},
+                 .schedule = schedule(forward_layer(), team.id)},
                 team);
       } else {
         k_.down({.images = images(),
@@ -198,7 +205,7 @@ class LayerBench {
                  .y = y_.data(),
                  .shortcut = ys_.data(),
                  .epilogue = {},
-                 .schedule = schedule(team.id)},
+                 .schedule = schedule(forward_layer(), team.id)},
                 team);
       }
     });
@@ -206,17 +213,17 @@ class LayerBench {
   void native_data() {
     cpu::run_team(threads_, [&](const cpu::Team& team) {
       if (layer_.stride == 1) {
-        k_.conv({.images = images(),
-                 .height = size(),
-                 .width = size(),
-                 .in = out(),
-                 .out = in(),
-                 .x = pg_.data(),
-                 .u = back_.data(),
-                 .y = dx_.data(),
-                 .epilogue = {},
-                 .schedule = schedule(team.id)},
-                team);
+        k_.conv_grad({.images = images(),
+                      .height = size(),
+                      .width = size(),
+                      .in = out(),
+                      .out = in(),
+                      .x = pg_.data(),
+                      .u = back_.data(),
+                      .y = dx_.data(),
+                      .epilogue = {},
+                      .schedule = schedule(back_layer(), team.id)},
+                     team);
       } else {
         k_.down_grad({.images = images(),
                       .height = size(),
@@ -229,7 +236,7 @@ class LayerBench {
                       .u_shortcut = shortcut_back_.data(),
                       .dx = dx_.data(),
                       .epilogue = {},
-                      .schedule = schedule(team.id)},
+                      .schedule = schedule(back_layer(), team.id)},
                      team);
       }
     });
@@ -246,13 +253,18 @@ class LayerBench {
                                  .x = px_.data(),
                                  .g = pg_.data(),
                                  .g_shortcut = pg_.data(),
-                                 .block = kGradBlock,
-                                 .v = v_all_.data(),
-                                 .d = d_all_.data(),
+                                 .shared = grad_cut_.shared,
+                                 .block = grad_cut_.block,
                                  .du = du_.data(),
                                  .dw = dw_.data_ptr<float>(),
                                  .dw_shortcut = dws_.data_ptr<float>()};
-    cpu::run_team(threads_, [&](const cpu::Team& team) { k_.weight_grad(job, team); });
+    cpu::run_team(threads_, [&](const cpu::Team& team) {
+      cpu::WeightGradJob mine = job;
+      const size_t own = grad_cut_.shared ? 0 : static_cast<size_t>(team.id);
+      mine.v = v_all_.data() + own * grad_space_.v;
+      mine.d = d_all_.data() + own * grad_space_.d;
+      k_.weight_grad(mine, team);
+    });
   }
 
   Layer layer_;
@@ -262,6 +274,8 @@ class LayerBench {
   Tensor x_, w_, ws_, g_, dw_, dws_;
   cpu::Buffer px_, pg_, forward_, back_, shortcut_, shortcut_back_, y_, ys_, dx_, v_all_, d_all_, du_;
   std::vector<cpu::Buffer> v_, m_;
+  cpu::GradCut grad_cut_;
+  cpu::GradSpace grad_space_;
 };
 
 }  // namespace

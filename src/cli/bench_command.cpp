@@ -107,7 +107,7 @@ void print_conv(const std::vector<bench::ConvBench>& results, bool json) {
     const double n = static_cast<double>(r.batch);
     fmt::print("{:<16} {:<8} {:>12.3f} {:>12.3f} {:>7.2f} {:>8.0f} % {:>9.1e}\n", r.layer, r.pass,
                r.torch.min * 1e3 / n, r.native.min * 1e3 / n, r.torch.min / r.native.min,
-               100 * r.floor_flops * n / (r.native.min * r.peak_flops), r.error);
+               100 * r.floor_flops / (r.native.min * r.peak_flops), r.error);
   }
 }
 
@@ -208,7 +208,7 @@ void add_bench_commands(CLI::App& app) {
     c.add_option("--isa", a.instructions,
                  "Instruction set of the native kernels (libtorch's: ATEN_CPU_CAPABILITY=avx2 "
                  "ONEDNN_MAX_CPU_ISA=AVX2)")
-        ->check(CLI::IsMember({"avx2", "avx512"}));
+        ->check(CLI::IsMember({"avx2", "avx512", "amx"}));
     c.add_option("--warmup", a.warmup, "Runs before the clock starts")
         ->check(CLI::Range(0, 100))
         ->capture_default_str();

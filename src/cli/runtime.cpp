@@ -50,7 +50,10 @@ torch::Device parse_device(const std::string& name) {
 
 void add_runtime_options(CLI::App& command, RuntimeOptions& o) {
   command.add_option("--device", o.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  command.add_option("--engine", o.engine, "Encoder on a CPU: auto, native or torch")->capture_default_str();
+  command
+      .add_option("--engine", o.engine,
+                  "Encoder on a CPU: auto, native or torch; amx, avx512, avx2: native with these")
+      ->capture_default_str();
   command.add_option("--threads", o.threads, "Threads (default: the cores that this process may use)")
       ->check(CLI::Range(0, 4096));
 }
@@ -60,7 +63,8 @@ Runtime apply(const RuntimeOptions& o) {
   r.threads = o.threads > 0 ? o.threads : core::available_cores();
   at::set_num_threads(r.threads);
   r.device = parse_device(o.device);
-  r.engine = {.engine = engine::parse_engine(o.engine), .threads = r.threads};
+  r.engine = engine::parse_engine(o.engine);
+  r.engine.threads = r.threads;
   return r;
 }
 

@@ -25,24 +25,46 @@ struct Epilogue {
   float slope = 0;
 };
 
-/// How a convolution is cut up: `block` tiles at a time are transformed, multiplied for `group` panels of
-/// output channels at a time, and transformed back. Each thread takes tiles of its own, or, if shared, its
-/// part of the transform of all tiles and then its part of the output channels: so each thread reads only its
-/// part of the weights, which is what counts where they are larger than any cache near a core.
+/// How a convolution is cut up: `block` tiles (positions, in planes.h) at a time are transformed, multiplied
+/// for `group` panels of output channels at a time, and transformed back. Each thread takes tiles of its own,
+/// or, if shared, its part of the transform of all tiles and then its part of the output channels: so each
+/// thread reads only its part of the weights, which is what counts where they are larger than any cache near
+/// a core.
 struct Schedule {
   int block = 32;
   int group = 2;
   bool shared = false;
-  float* v = nullptr;  // transformed inputs, v_floats(); one for the team if shared
-  float* m = nullptr;  // products, m_floats(); each thread's own
+  float* v = nullptr;  // transformed inputs, Space::v; one for the team if shared
+  float* m = nullptr;  // products, Space::m; each thread's own
 };
 
-/// 3x3 convolution of stride 1, padding 1; the data gradient is the same with transposed weights.
+/// A 3x3 convolution, or its data gradient, as its plan sees it: padded channels of what is read and what is
+/// written, stride, and the size of the larger images.
+struct Layer {
+  int in = 0, out = 0, stride = 1;
+  int height = 0, width = 0;
+  bool gradient = false;
+};
+/// Floats of a schedule's v and m.
+struct Space {
+  std::size_t v = 0, m = 0;
+};
+/// How the weight gradients of a layer are cut up (WeightGradJob), and the floats that takes: v and d for
+/// each block that is worked on at a time, du for each sum.
+struct GradCut {
+  bool shared = true;
+  int block = 128;
+};
+struct GradSpace {
+  std::size_t v = 0, d = 0, du = 0;
+};
+
+/// 3x3 convolution of stride 1, padding 1, or its data gradient, which is one with transposed weights.
 struct ConvJob {
   int images = 0, height = 0, width = 0;
   int in = 0, out = 0;       // padded channels of x and y
   const float* x = nullptr;  // [images][in/lanes][height][width][lanes]
-  const float* u = nullptr;  // transformed weights, weight_floats(in, out)
+  const float* u = nullptr;  // transformed weights
   float* y = nullptr;        // [images][out/lanes][height][width][lanes]
   Epilogue epilogue;
   Schedule schedule;
@@ -55,7 +77,7 @@ struct DownJob {
   int in = 0, out = 0;
   const float* x = nullptr;
   const float* u = nullptr;           // transformed 3x3 weights
-  const float* u_shortcut = nullptr;  // shortcut weights, panels [out/lanes][in][lanes]
+  const float* u_shortcut = nullptr;  // shortcut weights, from `pack`
   float* y = nullptr;
   float* shortcut = nullptr;  // result of the 1x1 convolution
   Epilogue epilogue;          // of y
@@ -70,7 +92,7 @@ struct DownGradJob {
   const float* g = nullptr;               // of y: [images][out/lanes][(height+1)/2][(width+1)/2][lanes]
   const float* g_shortcut = nullptr;      // of shortcut
   const float* u = nullptr;               // transposed transformed weights
-  const float* u_shortcut = nullptr;      // panels [in/lanes][out][lanes]
+  const float* u_shortcut = nullptr;      // from `pack`, transposed
   float* dx = nullptr;
   Epilogue epilogue;
   Schedule schedule;
@@ -85,11 +107,11 @@ struct WeightGradJob {
   const float* x = nullptr;
   const float* g = nullptr;
   const float* g_shortcut = nullptr;  // stride 2 only
-  bool shared = true;                 // the team takes each block of tiles together; else each its own
-  int block = 128;                    // tiles per step
-  float* v = nullptr;                 // v_floats() of x; each thread's own unless shared
-  float* d = nullptr;                 // v_floats() of g, likewise
-  float* du = nullptr;                // the team's: GradSums, one if shared, else one per thread
+  bool shared = true;                 // the team takes each block together; else each its own
+  int block = 128;                    // tiles (positions) per step
+  float* v = nullptr;                 // GradSpace::v, of x; each thread's own unless shared
+  float* d = nullptr;                 // GradSpace::d, of g, likewise
+  float* du = nullptr;                // the team's: GradSpace::du, one if shared, else one per thread
   float* dw = nullptr;                // [out_real][in_real][3][3]
   float* db = nullptr;                // [out_real], may be null
   float* dw_shortcut = nullptr;       // [out_real][in_real]
@@ -164,13 +186,22 @@ struct Kernels {
   const char* name;
   int lanes;
 
+  /// Floats of a convolution's weights, kernel 3 or 1, for itself or for its data gradient.
+  std::size_t (*weight_floats)(int in, int out, int kernel, bool gradient);
+  /// How to cut a convolution for cores with so much cache, its work space then left to the caller.
+  Schedule (*cut)(const Layer&, std::size_t l2_bytes);
+  Space (*space)(const Layer&, const Schedule&);
+  GradCut (*grad_cut)(const Layer&, std::size_t l2_bytes);
+  GradSpace (*grad_space)(const Layer&, const GradCut&);
+
   void (*transform_weights)(const WeightJob&, const Team&);
   void (*conv)(const ConvJob&, const Team&);
+  void (*conv_grad)(const ConvJob&, const Team&);  // data gradient
   void (*down)(const DownJob&, const Team&);
   void (*down_grad)(const DownGradJob&, const Team&);
   void (*weight_grad)(const WeightGradJob&, const Team&);
 
-  /// Packs [out][in] into panels [out/lanes][in][lanes] (or the transpose), padded with zeros.
+  /// Packs the shortcut's [out][in] (or the transpose) as the products read it, padded with zeros.
   void (*pack)(const float* w, int out, int in, int out_padded, int in_padded, bool transpose,
                const float* scale, float* packed);
   /// Packs the stem's weights [out][in][3][3]: forward panels, then those of the data gradient.
@@ -198,34 +229,6 @@ struct Kernels {
   double (*fma_chain)(long steps);
 };
 
-/// Floats from one of the 36 matrices of transformed weights to the next. A line of padding, because places a
-/// power of two apart share a cache set.
-constexpr long weight_matrix(int in, int out) {
-  return long{in} * out + 16;
-}
-/// Floats of transformed weights of a 3x3 convolution.
-constexpr std::size_t weight_floats(int in, int out) {
-  return std::size_t{36} * static_cast<std::size_t>(weight_matrix(in, out));
-}
-/// A vector between the 36 matrices of a block (winograd.h says why).
-inline constexpr std::size_t kMatrixPadding = 36 * 16;
-/// Floats that a block of tiles takes after the input transform (stride 2: with the shortcut's share).
-constexpr std::size_t v_floats(int block, int channels, int stride) {
-  return std::size_t(stride == 1 ? 36 : 81 + 16) * (block | 1) * channels + kMatrixPadding;
-}
-/// Floats of the products of a block for a group of panels.
-constexpr std::size_t m_floats(const Schedule& schedule, int lanes, int stride) {
-  return std::size_t(stride == 1 ? 36 : 81 + 16) * (schedule.block | 1) * schedule.group * lanes +
-         kMatrixPadding;
-}
-/// Where the parts of one sum of weight gradients lie: 36 matrices, with stride 2 the shortcut's, biases.
-struct GradSums {
-  int in, out, stride;
-  constexpr std::size_t shortcut() const { return weight_floats(in, out); }
-  constexpr std::size_t bias() const { return shortcut() + (stride == 2 ? std::size_t(in) * out : 0); }
-  constexpr std::size_t shortcut_bias() const { return bias() + out; }
-  constexpr std::size_t floats() const { return shortcut_bias() + (stride == 2 ? out : 0); }
-};
 /// Floats of the stem's packed weights, work space and partial gradients.
 constexpr std::size_t stem_weight_floats(int in, int out, int lanes) {
   return std::size_t(9 * in) * out + std::size_t(out) * ((36 + lanes - 1) / lanes * lanes);
@@ -238,7 +241,8 @@ constexpr std::size_t stem_partial_floats(int in, int out) {
   return std::size_t(9 * in + 1) * out;
 }
 
-/// The instruction sets that this machine can run, best first ("avx512", "avx2"); empty where there is none.
+/// The instruction sets that this machine can run, best first ("amx", "avx512", "avx2"); empty where there is
+/// none.
 std::vector<const Kernels*> available_kernels();
 /// The one of that name, or the best if it is empty; null if this machine cannot run it.
 const Kernels* find_kernels(const std::string& name);

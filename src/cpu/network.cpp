@@ -13,12 +13,12 @@ int round_up(int value, int multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-std::size_t measured_l2_bytes() {
+}  // namespace
+
+std::size_t l2_bytes() {
   const long bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
   return bytes > 0 ? static_cast<std::size_t>(bytes) : std::size_t{512} << 10;
 }
-
-}  // namespace
 
 std::string unsupported(const NetworkShape& shape, int height, int width) {
   if (shape.channels < 1 || shape.channels > 4) {
@@ -37,11 +37,11 @@ Tape::~Tape() {
   }
 }
 
-Network::Network(const NetworkShape& shape, const Kernels& kernels, int threads, std::size_t l2_bytes)
+Network::Network(const NetworkShape& shape, const Kernels& kernels, int threads, std::size_t cache_bytes)
     : shape_(shape),
       kernels_(kernels),
       threads_(std::max(1, threads)),
-      l2_bytes_(l2_bytes > 0 ? l2_bytes : measured_l2_bytes()),
+      l2_bytes_(cache_bytes > 0 ? cache_bytes : l2_bytes()),
       pool_(std::make_shared<BufferPool>()),
       workers_(threads_) {
   const auto layer = [&](int in, int out, int kernel, int stride) {
@@ -77,6 +77,16 @@ std::size_t Network::image_floats(int stage, const Pass& pass) const {
   return static_cast<std::size_t>(stage_channels(stage)) * stage_size(stage, pass).pixels();
 }
 
+Layer Network::layer_of(const ConvLayer& conv, int stage, const Pass& pass, bool gradient) const {
+  const Size size = stage_size(stage - (conv.stride == 2 ? 1 : 0), pass);
+  return {gradient ? conv.out : conv.in,
+          gradient ? conv.in : conv.out,
+          conv.stride,
+          size.height,
+          size.width,
+          gradient};
+}
+
 int Network::stage_of_tensor(int tensor) const {
   return tensor == 0 ? 0 : blocks_[(tensor - 1) / 2].stage;
 }
@@ -101,26 +111,17 @@ int Network::chunk(int stage, const Pass& pass) const {
 /// only its part of the weights.
 bool Network::together(int stage) const {
   const int channels = stage_channels(stage);
-  return threads_ > 1 && weight_floats(channels, channels) * sizeof(float) > 8 * l2_bytes_;
+  return threads_ > 1 && kernels_.weight_floats(channels, channels, 3, false) * sizeof(float) > 8 * l2_bytes_;
 }
 
-/// How to cut a convolution. Where the weights about fit L2, small blocks keep V and M there beside them;
-/// where they stream from L3, a block should use them for as many tiles as a chunk has, and several panels of
-/// M at a time read V less often. Measured on 2 MB of L2, AVX-512, share of the multiply-adds' peak: 64
-/// channels 68 % with blocks of 28 against 64 % with 56; 256 channels 77 % with 64 and groups of 8 against 67
-/// % with 28 and 4.
-Schedule Network::schedule(int in, int out, int stride, int stage) const {
-  const bool streams = weight_floats(in, out) * sizeof(float) > l2_bytes_ * 3 / 2;
-  const int panels = out / kernels_.lanes;
-  Schedule s;
-  s.block = (streams ? 64 : 28) / stride;
-  s.group = std::min(streams ? 8 : 4, panels + panels % 2);
+Schedule Network::schedule(const Layer& layer, int stage) const {
+  Schedule s = kernels_.cut(layer, l2_bytes_);
   s.shared = together(stage);
   return s;
 }
 
-Schedule Network::schedule(int in, int out, int stride, int stage, Worker& worker) {
-  Schedule s = schedule(in, out, stride, stage);
+Schedule Network::schedule(const Layer& layer, int stage, Worker& worker) {
+  Schedule s = schedule(layer, stage);
   s.v = (s.shared ? common_ : worker).v.data();
   s.m = worker.m.data();
   return s;
@@ -140,10 +141,12 @@ void Network::prepare(const Pass& pass, bool stage_buffers) {
   for (std::size_t i = 1; i < convs_.size(); ++i) {
     const ConvLayer& conv = convs_[i];
     if (conv.kernel != 3) continue;
-    for (const auto& [in, out] : {std::pair{conv.in, conv.out}, std::pair{conv.out, conv.in}}) {
-      const Schedule s = schedule(in, out, conv.stride, stage_of_conv(static_cast<int>(i)));
-      v = std::max(v, v_floats(s.block, in, conv.stride));
-      m = std::max(m, m_floats(s, kernels_.lanes, conv.stride));
+    for (const bool gradient : {false, true}) {
+      const int stage = stage_of_conv(static_cast<int>(i));
+      const Layer layer = layer_of(conv, stage, pass, gradient);
+      const Space space = kernels_.space(layer, schedule(layer, stage));
+      v = std::max(v, space.v);
+      m = std::max(m, space.m);
     }
   }
   for (Worker& worker : workers_) {
@@ -192,11 +195,12 @@ void Network::load(WeightSet& set, const std::vector<ConvParameters>& parameters
     } else if (p.bias != nullptr) {
       std::copy_n(p.bias, conv.out_real, bias);
     }
-    const std::size_t floats = i == 0             ? stem_weight_floats(conv.in, conv.out, kernels_.lanes)
-                               : conv.kernel == 3 ? weight_floats(conv.in, conv.out)
-                                                  : static_cast<std::size_t>(conv.in) * conv.out;
-    set.forward[i].reserve(floats);
-    if (backward && i > 0) set.backward[i].reserve(floats);
+    const auto floats = [&](bool gradient) {
+      return i == 0 ? stem_weight_floats(conv.in, conv.out, kernels_.lanes)
+                    : kernels_.weight_floats(conv.in, conv.out, conv.kernel, gradient);
+    };
+    set.forward[i].reserve(floats(false));
+    if (backward && i > 0) set.backward[i].reserve(floats(true));
   }
   run_team(threads_, [&](const Team& team) {
     for (std::size_t i = 0; i < count; ++i) {
@@ -329,7 +333,7 @@ void Network::forward_stage(const Pass& pass, int stage, const float* x, Tape* t
                        .u = pass.weights.forward[block.conv1].data(),
                        .y = mid,
                        .epilogue = first_epilogue,
-                       .schedule = schedule(conv1.in, conv1.out, 1, stage, worker)},
+                       .schedule = schedule(layer_of(conv1, stage, pass, false), stage, worker)},
                       team);
       } else {
         const Size from = stage_size(stage - 1, pass);
@@ -348,7 +352,7 @@ void Network::forward_stage(const Pass& pass, int stage, const float* x, Tape* t
                        .shortcut = current,
                        .epilogue = first_epilogue,
                        .shortcut_bias = pass.weights.bias[block.shortcut].data(),
-                       .schedule = schedule(conv1.in, conv1.out, 2, stage, worker)},
+                       .schedule = schedule(layer_of(conv1, stage, pass, false), stage, worker)},
                       team);
       }
       kernels_.conv({.images = count,
@@ -364,7 +368,7 @@ void Network::forward_stage(const Pass& pass, int stage, const float* x, Tape* t
                                   .activate = true,
                                   .signs_out = signs_of(2 + 2 * b, n),
                                   .slope = shape_.slope},
-                     .schedule = schedule(conv2.in, conv2.out, 1, stage, worker)},
+                     .schedule = schedule(layer_of(conv2, stage, pass, false), stage, worker)},
                     team);
       current = result;
     }
@@ -402,31 +406,31 @@ void Network::backward_stage(const Pass& pass, int stage, const Tape& tape, cons
       const BlockLayer& block = blocks_[b];
       const ConvLayer& conv1 = convs_[block.conv1];
       const ConvLayer& conv2 = convs_[block.conv2];
-      kernels_.conv({.images = count,
-                     .height = size.height,
-                     .width = size.width,
-                     .in = conv2.out,
-                     .out = conv2.in,
-                     .x = gradient,
-                     .u = pass.weights.backward[block.conv2].data(),
-                     .y = space.mid.data(),
-                     .epilogue = {.signs_in = signs(tape, 1 + 2 * b, pass, n), .slope = shape_.slope},
-                     .schedule = schedule(conv2.out, conv2.in, 1, stage, worker)},
-                    team);
+      kernels_.conv_grad({.images = count,
+                          .height = size.height,
+                          .width = size.width,
+                          .in = conv2.out,
+                          .out = conv2.in,
+                          .x = gradient,
+                          .u = pass.weights.backward[block.conv2].data(),
+                          .y = space.mid.data(),
+                          .epilogue = {.signs_in = signs(tape, 1 + 2 * b, pass, n), .slope = shape_.slope},
+                          .schedule = schedule(layer_of(conv2, stage, pass, true), stage, worker)},
+                         team);
       Epilogue epilogue{.signs_in = signs(tape, 2 * b, pass, n), .slope = shape_.slope};
       if (block.shortcut < 0) {
         epilogue.residual = gradient;
-        kernels_.conv({.images = count,
-                       .height = size.height,
-                       .width = size.width,
-                       .in = conv1.out,
-                       .out = conv1.in,
-                       .x = space.mid.data(),
-                       .u = pass.weights.backward[block.conv1].data(),
-                       .y = gradient,
-                       .epilogue = epilogue,
-                       .schedule = schedule(conv1.out, conv1.in, 1, stage, worker)},
-                      team);
+        kernels_.conv_grad({.images = count,
+                            .height = size.height,
+                            .width = size.width,
+                            .in = conv1.out,
+                            .out = conv1.in,
+                            .x = space.mid.data(),
+                            .u = pass.weights.backward[block.conv1].data(),
+                            .y = gradient,
+                            .epilogue = epilogue,
+                            .schedule = schedule(layer_of(conv1, stage, pass, true), stage, worker)},
+                           team);
       } else {
         const Size to = stage_size(stage - 1, pass);
         kernels_.down_grad(
@@ -441,7 +445,7 @@ void Network::backward_stage(const Pass& pass, int stage, const Tape& tape, cons
              .u_shortcut = pass.weights.backward[block.shortcut].data(),
              .dx = stage_[stage - 1].data() + n * static_cast<long>(image_floats(stage - 1, pass)),
              .epilogue = epilogue,
-             .schedule = schedule(conv1.out, conv1.in, 2, stage, worker)},
+             .schedule = schedule(layer_of(conv1, stage, pass, true), stage, worker)},
             team);
       }
     }

@@ -31,6 +31,9 @@ struct NetworkShape {
   float epsilon = 1e-5f;  // BatchNorm
 };
 
+/// Cache that a core has for itself, as the operating system says; 512 KB where it does not.
+std::size_t l2_bytes();
+
 /// Why the kernels cannot run this shape on images of this size; empty if they can.
 std::string unsupported(const NetworkShape& shape, int height, int width);
 
@@ -100,8 +103,8 @@ class Tape {
 /// An encoder's plan, weights and work space. Calls must not overlap.
 class Network {
  public:
-  /// `l2_bytes`: cache of one core that work is cut for; 0 for this machine's.
-  Network(const NetworkShape& shape, const Kernels& kernels, int threads, std::size_t l2_bytes = 0);
+  /// `cache_bytes`: cache of one core that work is cut for; 0 for this machine's.
+  Network(const NetworkShape& shape, const Kernels& kernels, int threads, std::size_t cache_bytes = 0);
 
   const NetworkShape& shape() const { return shape_; }
   /// All convolutions in the order of their parameters.
@@ -142,11 +145,6 @@ class Network {
     Buffer v, m;          // transformed tiles and products
     Buffer stem;
   };
-  /// How the weight gradients of a layer are cut up (see WeightGradJob).
-  struct GradSchedule {
-    bool shared;
-    int block;
-  };
   /// What all functions of a pass need to know.
   struct Pass {
     const WeightSet& weights;
@@ -160,9 +158,9 @@ class Network {
   int stage_of_tensor(int tensor) const;
   int stage_of_conv(int conv) const;
   bool together(int stage) const;
-  Schedule schedule(int in, int out, int stride, int stage) const;
-  Schedule schedule(int in, int out, int stride, int stage, Worker& worker);
-  GradSchedule grad_schedule(const ConvLayer& conv) const;
+  Layer layer_of(const ConvLayer& conv, int stage, const Pass& pass, bool gradient) const;
+  Schedule schedule(const Layer& layer, int stage) const;
+  Schedule schedule(const Layer& layer, int stage, Worker& worker);
 
   void prepare(const Pass& pass, bool stage_buffers);
   std::unique_ptr<Tape> new_tape(const Pass& pass, bool training) const;

