@@ -1,5 +1,7 @@
 #include "cpu/kernels.h"
 
+#include <cpuid.h>
+
 #ifdef __linux__
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,6 +14,15 @@ extern const Kernels kAvx512Kernels;
 const Kernels& amx_kernels();
 
 namespace {
+
+/// AMX with bfloat16, and AVX-512's conversions to it. (__builtin_cpu_supports knows these names in g++
+/// only.)
+bool has_tile_unit() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kBf16Conversions = 1u << 5, kBf16Tiles = 1u << 22, kTiles = 1u << 24;
+  if (__get_cpuid_count(7, 1, &a, &b, &c, &d) == 0 || (a & kBf16Conversions) == 0) return false;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kBf16Tiles) != 0 && (d & kTiles) != 0;
+}
 
 /// Linux hands out the tile unit's registers (8 KB more to save per thread) only to programs that ask.
 bool tile_unit_granted() {
@@ -32,8 +43,7 @@ std::vector<const Kernels*> available_kernels() {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("fma")) {
-    if (__builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("amx-tile") &&
-        __builtin_cpu_supports("amx-bf16") && tile_unit_granted()) {
+    if (has_tile_unit() && tile_unit_granted()) {
       list.push_back(&amx_kernels());
     }
     list.push_back(&kAvx512Kernels);

@@ -249,7 +249,8 @@ void accuracy_charts(Page& page, const std::vector<RunRecord>& runs) {
         seconds{{"Over wall-clock", "seconds", "accuracy, %"}},
         units{{"Over forward-units", "forward-units", "accuracy, %"}};
     for (const auto& [run, points] : groups[key]) {
-      plot::Series e{.name = runs[run].name, .markers = true}, s = e, u = e;
+      const plot::Series empty{.name = runs[run].name, .markers = true};
+      plot::Series e = empty, s = empty, u = empty;
       for (const auto& p : points) {
         e.x.push_back(p.epoch), s.x.push_back(p.seconds), u.x.push_back(p.forward_units);
         for (auto* line : {&e, &s, &u}) line->y.push_back(100 * p.accuracy);
