@@ -208,49 +208,19 @@ void fill_right(const GradPlanes& planes, const Band& band, int cols, int panel,
   }
 }
 
-/// kRows x kCols tiles of C = left * right (+ C) over `steps` times 32 positions.
+/// kRows x kCols tiles of C = left * right (+ C if add) over all positions, 32 at a time.
 template <int kRows, int kCols>
 [[gnu::noinline]] void tile_gradient_sum(const GradPlanes& p, const char* a, const char* b, float* c,
                                          long c_panel, bool add) {
-  memory_fence();
-  if (add) {
-    _tile_loadd(0, c, kRowBytes);
-    if constexpr (kCols == 2) _tile_loadd(1, c + c_panel, kRowBytes);
-    if constexpr (kRows == 2) _tile_loadd(2, c + 256, kRowBytes);
-    if constexpr (kRows == 2 && kCols == 2) _tile_loadd(3, c + c_panel + 256, kRowBytes);
-  } else {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  }
-  const auto multiply = [] {
-    _tile_dpbf16ps(0, 4, 6);
-    if constexpr (kCols == 2) _tile_dpbf16ps(1, 4, 7);
-    if constexpr (kRows == 2) _tile_dpbf16ps(2, 5, 6);
-    if constexpr (kRows == 2 && kCols == 2) _tile_dpbf16ps(3, 5, 7);
-  };
-  const long row = p.left_row(), low = p.left_low(), second = p.left_panel();
+  using Sum = TileSum<kRows, kCols>;
+  Sum::begin(c, c_panel, add);
   for (long step = 0; step < p.positions; step += kPair) {
-    _tile_loadd(6, b, kRowBytes);
-    if constexpr (kCols == 2) _tile_loadd(7, b + p.right_panel(), kRowBytes);
-    _tile_loadd(4, a + low, row);
-    if constexpr (kRows == 2) _tile_loadd(5, a + low + second, row);
-    multiply();
-    _tile_loadd(4, a, row);
-    if constexpr (kRows == 2) _tile_loadd(5, a + second, row);
-    multiply();
-    _tile_loadd(6, b + p.right_low(), kRowBytes);
-    if constexpr (kCols == 2) _tile_loadd(7, b + p.right_low() + p.right_panel(), kRowBytes);
-    multiply();
+    Sum::step({a, p.left_row(), p.left_low(), p.left_panel()}, {b, kRowBytes, p.right_low(), p.right_panel()},
+              [] {});
     a += kRowBytes;
     b += kTileBytes;
   }
-  _tile_stored(0, c, kRowBytes);
-  if constexpr (kCols == 2) _tile_stored(1, c + c_panel, kRowBytes);
-  if constexpr (kRows == 2) _tile_stored(2, c + 256, kRowBytes);
-  if constexpr (kRows == 2 && kCols == 2) _tile_stored(3, c + c_panel + 256, kRowBytes);
-  memory_fence();
+  Sum::end(c, c_panel);
 }
 
 /// Columns [n, n + cols) panels, all rows, of one tap's sum.
