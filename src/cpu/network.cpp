@@ -104,7 +104,8 @@ int Network::chunk(int stage, const Pass& pass) const {
   const Size size = stage_size(stage, pass);
   const int tiles = ((size.height + 3) / 4) * ((size.width + 3) / 4);
   const auto fit = static_cast<int>(l2_bytes_ / 4 / (image_floats(stage, pass) * sizeof(float)));
-  return std::max({1, fit, (64 + tiles - 1) / tiles});
+  const int share = (pass.images + threads_ - 1) / threads_;
+  return std::min(std::max({1, fit, (64 + tiles - 1) / tiles}), share);
 }
 
 /// Stages whose weights no core can keep near it: the team splits their channels, so that each thread streams
@@ -266,7 +267,28 @@ char* Network::signs(Tape& tape, int tensor, const Pass& pass, long image) const
   return const_cast<char*>(signs(std::as_const(tape), tensor, pass, image));
 }
 
-/// One stage of this thread's images, a chunk at a time; of all images at once if the team goes together.
+/// The images of a stage, a chunk at a time: whoever is free takes the next one, because a core that shares
+/// its units with a stranger is slower than the other. If the team goes together there is one chunk, of all
+/// images, for everybody. No result depends on who computed it.
+class Network::Chunks {
+ public:
+  Chunks(bool joint, int size, int images, std::atomic<long>& taken)
+      : joint_(joint), size_(joint ? images : size), images_(images), taken_(taken) {}
+  bool next() {
+    first_ = joint_ ? first_ + size_ : taken_.fetch_add(size_, std::memory_order_relaxed);
+    return first_ < images_;
+  }
+  long first() const { return first_; }
+  int count() const { return static_cast<int>(std::min<long>(size_, images_ - first_)); }
+
+ private:
+  bool joint_;
+  int size_, images_;
+  std::atomic<long>& taken_;
+  long first_ = joint_ ? -size_ : 0;
+};
+
+/// One stage of all images.
 void Network::forward_stage(const Pass& pass, int stage, const float* x, Tape* tape, float* out,
                             const Team& whole) {
   const bool joint = together(stage);
@@ -282,12 +304,10 @@ void Network::forward_stage(const Pass& pass, int stage, const float* x, Tape* t
   const int end_block = begin_block + shape_.blocks[stage];
   const Size size = stage_size(stage, pass);
   const auto floats = static_cast<long>(image_floats(stage, pass));
-  const long first = joint ? 0 : whole.begin(pass.images),
-             last = joint ? pass.images : whole.end(pass.images);
-  const int step = joint ? pass.images : chunk(stage, pass);
-  if (joint) team.sync();  // the stage before was everybody's own
-  for (long n = first; n < last; n += step) {
-    const int count = static_cast<int>(std::min<long>(step, last - n));
+  Chunks chunks(joint, chunk(stage, pass), pass.images, taken_[stage]);
+  while (chunks.next()) {
+    const long n = chunks.first();
+    const int count = chunks.count();
     const auto kept = [&](int tensor, float* otherwise) {
       return keep ? tape->activations[tensor].data() + n * floats : otherwise;
     };
@@ -390,11 +410,10 @@ void Network::backward_stage(const Pass& pass, int stage, const Tape& tape, cons
   const int end_block = begin_block + shape_.blocks[stage];
   const Size size = stage_size(stage, pass);
   const auto floats = static_cast<long>(image_floats(stage, pass));
-  const long first = joint ? 0 : whole.begin(pass.images),
-             last = joint ? pass.images : whole.end(pass.images);
-  const int step = joint ? pass.images : chunk(stage, pass);
-  for (long n = first; n < last; n += step) {
-    const int count = static_cast<int>(std::min<long>(step, last - n));
+  Chunks chunks(joint, chunk(stage, pass), pass.images, taken_[stage]);
+  while (chunks.next()) {
+    const long n = chunks.first();
+    const int count = chunks.count();
     // Gradient to the block's result before its activation; updated in place block by block.
     float* gradient = stage_[stage].data() + n * floats;
     if (stage == 3) {
@@ -468,8 +487,12 @@ void Network::backward_stage(const Pass& pass, int stage, const Tape& tape, cons
 
 void Network::run_forward(const Pass& pass, const float* x, Tape* tape, float* out) {
   prepare(pass, tape == nullptr || !tape->training);
+  for (auto& taken : taken_) taken = 0;
   run_team(threads_, [&](const Team& team) {
-    for (int stage = 0; stage < 4; ++stage) forward_stage(pass, stage, x, tape, out, team);
+    for (int stage = 0; stage < 4; ++stage) {
+      forward_stage(pass, stage, x, tape, out, team);
+      team.sync();
+    }
   });
 }
 
@@ -506,8 +529,12 @@ std::unique_ptr<Tape> Network::train(const WeightSet& weights, const std::vector
 void Network::input_gradient(const WeightSet& weights, const Tape& tape, const float* dfeatures, float* dx) {
   const Pass pass{weights, tape.images, tape.height, tape.width};
   prepare(pass, true);
+  for (auto& taken : taken_) taken = 0;
   run_team(threads_, [&](const Team& team) {
-    for (int stage = 3; stage >= 0; --stage) backward_stage(pass, stage, tape, dfeatures, dx, team);
+    for (int stage = 3; stage >= 0; --stage) {
+      backward_stage(pass, stage, tape, dfeatures, dx, team);
+      team.sync();
+    }
   });
 }
 

@@ -6,11 +6,12 @@
 //   sample    signs of the activations are kept, one bit each: all that the input gradient needs;
 //   train     activations are kept too, for the weight gradients.
 // Without BatchNorm (or with its running statistics folded into the weights) each thread takes a few images
-// at a time through a whole stage, so that activations stay in its cache, and no thread waits for another.
-// BatchNorm in training needs the statistics of the whole batch after each convolution and goes layer by
+// at a time through a whole stage, so that activations stay in its cache, and then takes the next that nobody
+// has. BatchNorm in training needs the statistics of the whole batch after each convolution and goes layer by
 // layer.
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -151,6 +152,8 @@ class Network {
     int images, height, width;
   };
 
+  class Chunks;
+
   int stage_channels(int stage) const;  // padded
   Size stage_size(int stage, const Pass& pass) const;
   std::size_t image_floats(int stage, const Pass& pass) const;
@@ -185,7 +188,8 @@ class Network {
   std::vector<BlockLayer> blocks_;
   std::shared_ptr<BufferPool> pool_;
   std::vector<Worker> workers_;
-  Worker common_;  // of the stages that the team takes together
+  Worker common_;                           // of the stages that the team takes together
+  std::array<std::atomic<long>, 4> taken_;  // images of each stage that somebody has taken in this pass
   std::array<Buffer, 4>
       stage_;  // what a stage hands on: its last activation, or on the way back its gradient
 };

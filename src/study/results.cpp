@@ -28,8 +28,38 @@ struct Pool {
     for (double v : values) squares += (v - m) * (v - m);
     degrees += static_cast<int>(values.size()) - 1;
   }
+  // What is left of cells that share their seeds once each cell's and each seed's mean is taken off.
+  void add_block(const std::vector<const std::vector<double>*>& cells) {
+    if (cells.size() < 2) return;
+    const size_t seeds = cells[0]->size();
+    std::vector<double> seed_means(seeds);
+    for (const auto* cell : cells)
+      for (size_t i = 0; i < seeds; ++i) seed_means[i] += (*cell)[i] / static_cast<double>(cells.size());
+    const double all = mean_of(seed_means);
+    for (const auto* cell : cells) {
+      const double m = mean_of(*cell);
+      for (size_t i = 0; i < seeds; ++i) {
+        const double rest = (*cell)[i] - m - seed_means[i] + all;
+        squares += rest * rest;
+      }
+    }
+    degrees += static_cast<int>((cells.size() - 1) * (seeds - 1));
+  }
   double variance() const { return degrees > 0 ? squares / degrees : 0; }
 };
+
+// Spread of differences between cells of one column, by judge. A seed decides first weights, images, order
+// and views of all of them alike, and what it does to all is no part of a difference.
+std::map<std::string, Pool> paired_pools(const Results& r) {
+  std::map<std::pair<std::string, std::string>, std::vector<const std::vector<double>*>> blocks;
+  for (const auto& [id, cell] : r.cells)
+    for (const auto& [judge, e] : cell.score)
+      if (e.values.size() == static_cast<size_t>(r.plan.seeds) && e.values.size() > 1)
+        blocks[{judge, id.column}].push_back(&e.values);
+  std::map<std::string, Pool> pools;
+  for (const auto& [key, cells] : blocks) pools[key.first].add_block(cells);
+  return pools;
+}
 
 void settle(Estimate& e, const Pool& pool, int64_t total) {
   e.mean = mean_of(e.values);
@@ -105,7 +135,7 @@ double student_t(int degrees) {
 }
 
 Results collect(const Plan& plan, const std::vector<std::string>& failures) {
-  Results r{.plan = plan, .findings = {}, .failures = failures, .cells = {}, .degrees = {}};
+  Results r{.plan = plan, .findings = {}, .failures = failures, .cells = {}, .degrees = {}, .paired = {}};
   for (const auto& spec : plan.runs) r.findings.push_back(read_findings(spec));
   std::map<std::string, Pool> pools, untrained_pools;
   std::map<std::string, int64_t> totals;
@@ -148,6 +178,7 @@ Results collect(const Plan& plan, const std::vector<std::string>& failures) {
     for (auto& [judge, e] : c.untrained) settle(e, untrained_pools[judge], totals[judge]);
   }
   for (const auto& [judge, pool] : pools) r.degrees[judge] = pool.degrees;
+  for (const auto& [judge, pool] : paired_pools(r)) r.paired[judge] = {pool.variance(), pool.degrees};
   if (!plan.study.reference.empty()) {
     for (const auto& cell : plan.cells) {
       const auto* reference = plan.find({plan.study.reference, cell.id.column});
@@ -165,6 +196,18 @@ Difference difference(const Results& r, const std::string& judge, const Estimate
   const auto degrees = r.degrees.find(judge);
   const double t = seeds ? student_t(degrees == r.degrees.end() ? 0 : degrees->second) : 1.960;
   return {a.mean - b.mean, t * std::sqrt(a.variance + b.variance)};
+}
+
+Difference paired_difference(const Results& r, const std::string& judge, const Estimate& a,
+                             const Estimate& b) {
+  const auto paired = r.paired.find(judge);
+  const auto seeds = static_cast<size_t>(r.plan.seeds);
+  if (paired == r.paired.end() || paired->second.degrees < 1 || a.values.size() != seeds ||
+      b.values.size() != seeds) {
+    return difference(r, judge, a, b);
+  }
+  return {a.mean - b.mean, student_t(paired->second.degrees) *
+                               std::sqrt(2 * paired->second.variance / static_cast<double>(seeds))};
 }
 
 }  // namespace ebclr::study

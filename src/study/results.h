@@ -45,6 +45,12 @@ struct Results {
   std::vector<std::string> failures;  ///< of each run; empty: none
   std::map<CellId, CellResult> cells;
   std::map<std::string, int> degrees;  ///< of freedom behind the intervals over seeds, by judge
+  /// Variance of a cell's value once its own mean and its seed's are taken off, for differences; by judge.
+  struct Paired {
+    double variance = 0;
+    int degrees = 0;
+  };
+  std::map<std::string, Paired> paired;
 };
 
 /// Does a smaller value of this judge mean better?
@@ -61,5 +67,8 @@ struct Difference {
   double value = 0, half = 0;
 };
 Difference difference(const Results& results, const std::string& judge, const Estimate& a, const Estimate& b);
+/// The same for two cells of one column, which share their seeds: seed by seed, where both have all of them.
+Difference paired_difference(const Results& results, const std::string& judge, const Estimate& a,
+                             const Estimate& b);
 
 }  // namespace ebclr::study

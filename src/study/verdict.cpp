@@ -97,7 +97,7 @@ void better(const Results& r, const Claim& claim, Tally& tally) {
             tally.open.push_back(pair + " is missing");
           continue;
         }
-        const auto d = difference(r, claim.judge, *a, *b);
+        const auto d = paired_difference(r, claim.judge, *a, *b);
         const auto text = fmt::format("{} {:+.1f} ± {:.1f}", pair, d.value, d.half);
         if (sign * d.value < -d.half) {
           tally.fails.push_back(text);
