@@ -18,7 +18,7 @@ struct BenchOptions {
   int64_t sgld_steps = 10;  ///< T
   int warmup = 1, repeats = 3;
   int threads = 0;                ///< 0: as many as torch uses
-  std::string instructions = {};  ///< of the kernels: "amx", "avx512" or "avx2"; empty for the best
+  std::string instructions = {};  ///< of the kernels: "amx", "avx512" or "avx2"; empty for the best in float
 };
 
 /// One measurement of the whole encoder, in seconds per call over a batch.

@@ -54,7 +54,7 @@ std::vector<const Kernels*> available_kernels() {
 
 const Kernels* find_kernels(const std::string& name) {
   for (const Kernels* k : available_kernels()) {
-    if (name.empty() || name == k->name) return k;
+    if (name.empty() ? !k->by_name_only : name == k->name) return k;
   }
   return nullptr;
 }

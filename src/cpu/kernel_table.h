@@ -24,6 +24,7 @@ template <class V>
 constexpr Kernels kernel_table(const char* name) {
   return {.name = name,
           .lanes = V::kLanes,
+          .by_name_only = false,
           .weight_floats = winograd_weight_floats,
           .cut = winograd_cut<V>,
           .space = winograd_space<V>,

@@ -185,6 +185,8 @@ struct NormGradJob {
 struct Kernels {
   const char* name;
   int lanes;
+  /// Not as exact as float: taken only by name.
+  bool by_name_only;
 
   /// Floats of a convolution's weights, kernel 3 or 1, for itself or for its data gradient.
   std::size_t (*weight_floats)(int in, int out, int kernel, bool gradient);
@@ -244,7 +246,8 @@ constexpr std::size_t stem_partial_floats(int in, int out) {
 /// The instruction sets that this machine can run, best first ("amx", "avx512", "avx2"); empty where there is
 /// none.
 std::vector<const Kernels*> available_kernels();
-/// The one of that name, or the best if it is empty; null if this machine cannot run it.
+/// The one of that name, or, if it is empty, the best that is as exact as float; null if this machine cannot
+/// run it.
 const Kernels* find_kernels(const std::string& name);
 
 }  // namespace ebclr::cpu

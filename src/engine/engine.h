@@ -15,7 +15,7 @@ enum class Engine { kAuto, kNative, kTorch };
 struct EngineOptions {
   Engine engine = Engine::kAuto;
   int threads = 0;                ///< 0: as many as torch uses
-  std::string instructions = {};  ///< "amx", "avx512" or "avx2"; empty for the best there is
+  std::string instructions = {};  ///< "amx", "avx512" or "avx2"; empty for the best in float
 };
 
 /// What `attach` decided.

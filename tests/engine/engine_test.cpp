@@ -274,6 +274,9 @@ TEST(Engine, FallsBackToTorch) {
   EXPECT_EQ(parse_engine("avx2").engine, Engine::kNative);
   EXPECT_EQ(parse_engine("avx2").instructions, "avx2");
   EXPECT_EQ(parse_engine("native").instructions, "");
+  // What is less exact than float runs only when asked for.
+  const cpu::Kernels* best = cpu::find_kernels("");
+  if (best != nullptr) EXPECT_STRNE(best->name, "amx");
 }
 
 TEST(Engine, LargeEvaluationBatchesPassInParts) {

@@ -94,8 +94,9 @@ TEST_P(GoldenEngine, TenTrainingSteps) {
   }
   EXPECT_LT(relative_error(method->buffer()->chains(), golden("ebclr_train10.chain_end")), kLoose);
   torch::NoGradGuard guard;
-  // Adam divides a gradient by its own size: where one is near zero, what rounding makes of its sign is a
-  // whole step. The tile unit's gradients, good to 1e-5, leave float's end state (2e-4 from double) by 3e-3.
+  // (Of the instruction sets that are taken by name only.) Adam divides a gradient by its own size: where one
+  // is near zero, what rounding makes of its sign is a whole step. The tile unit's gradients, good to 1e-5,
+  // leave float's end state (2e-4 from double) by 3e-3.
   const double after_adam = GetParam() == "amx" ? 5e-3 : kLoose;
   EXPECT_LT(relative_error(method->encoder().forward(v1[0]), golden("ebclr_train10.features_end")),
             after_adam);
