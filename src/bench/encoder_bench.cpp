@@ -166,7 +166,7 @@ EngineBench bench_step(const BenchOptions& o) {
   bench.native = timings[0];
   bench.lean = timings[1];
   bench.released = timings.back();
-  complete(bench, lean.method->forward_units());
+  complete(bench, lean.method->forward_units(o.batch));
   return bench;
 }
 

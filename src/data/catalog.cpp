@@ -151,6 +151,19 @@ TrainTest load_folder(const SourceOptions& o) {
   return out;
 }
 
+// Choices are made on these: the test split is not even looked at.
+void hold_out_for_test(TrainTest& sets, const SourceOptions& o) {
+  if (o.validation >= sets.train.size())
+    core::usage_error(kCatalogComponent, fmt::format("validation is {}, but there are {} train images",
+                                                     o.validation, sets.train.size()));
+  const double fraction = static_cast<double>(o.validation) / static_cast<double>(sets.train.size());
+  const auto [rest, held] = hold_out(sets.train, fraction, o.seed);
+  sets.test = select(sets.train, held);
+  sets.test.split = "validation";
+  sets.test.notes.clear();
+  sets.train = select(sets.train, rest);
+}
+
 }  // namespace
 
 fs::path default_data_root() {
@@ -189,7 +202,11 @@ TrainTest load(const SourceOptions& o) {
                       fmt::format("test_fraction is {}; expected at least 0 and below 1", o.test_fraction));
   if (o.image_size < 0)
     core::usage_error(kCatalogComponent, fmt::format("image_size is {}; expected 8 or more", o.image_size));
-  if (const auto shapes = parse_shapes(o.source)) return load_shapes(*shapes, o);
+  if (const auto shapes = parse_shapes(o.source)) {
+    if (o.validation > 0)
+      core::usage_error(kCatalogComponent, "validation does not apply to shapes, which are drawn as needed");
+    return load_shapes(*shapes, o);
+  }
 
   TrainTest out;
   const auto& sets = stored_sets();
@@ -231,6 +248,7 @@ TrainTest load(const SourceOptions& o) {
                                                      near ? fmt::format("; did you mean {}?", *near) : "",
                                                      core::join(names, ", ")));
   }
+  if (o.validation > 0) hold_out_for_test(out, o);
   out.train = limit(out.train, o.limit, o.seed);
   if (out.test.size() > 0) out.test = limit(out.test, o.limit_test, o.seed);
   return out;

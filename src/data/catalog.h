@@ -20,6 +20,7 @@ struct SourceOptions {
   uint64_t seed = 0;                     ///< of that split, of `limit` and of `shapes`
   int64_t limit = 0;                     ///< train images, class-balanced; 0: all
   int64_t limit_test = 0;                ///< the same for the test split
+  int64_t validation = 0;                ///< train images that take the test split's place; 0: none
 };
 
 /// Both splits; `test` may be empty (size 0).

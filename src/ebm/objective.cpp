@@ -50,11 +50,15 @@ Objective ebclr_objective(const torch::Tensor& f1, const torch::Tensor& f2, cons
   Objective out;
   out.discriminative = discriminative_loss(f1, f2, o.tau, o.discriminative);
   out.loss = out.discriminative * o.gamma;
+  if (o.view_l2 > 0) out.loss = out.loss + f1.square().sum() * o.view_l2;
   if (!fn.defined()) return out;
   const bool wide = o.marginal == Marginal::kApprox2;
   out.energy_data = (wide ? energy_among_views(f1, f2, o.tau) : energy(f1, f2, o.tau)).mean();
   out.energy_samples = energy(fn, wide ? torch::cat({f1, f2}) : f2, o.tau).mean();
-  out.output_penalty = f1.square().sum() + fn.square().sum();
+  auto samples_norm = fn.square().sum();
+  if (fn.size(0) != f1.size(0))
+    samples_norm = samples_norm * (static_cast<double>(f1.size(0)) / static_cast<double>(fn.size(0)));
+  out.output_penalty = f1.square().sum() + samples_norm;
   out.loss = out.loss + (out.energy_data - out.energy_samples + out.output_penalty * o.output_l2) * o.lambda;
   return out;
 }

@@ -14,9 +14,10 @@ enum class Marginal { kApprox1, kApprox2 };
 struct ObjectiveOptions {
   double tau = 0.1;
   double lambda = 0.1;  ///< weight of the generative term
-  double gamma = 1.0;   ///< weight of the discriminative term (Appendix E.6 varies it with lambda = 1)
+  double gamma = 1.0;   ///< weight of the discriminative term (Appendix E.5 varies it with lambda = 1)
   double output_l2 =
       0.001;  ///< weight of the squared output norms, inside the generative term, summed over the batch
+  double view_l2 = 0;  ///< the same for f1 alone, outside the generative term: what lambda = 0 may want
   Discriminative discriminative = Discriminative::kSymmetric;
   Marginal marginal = Marginal::kApprox1;
 };
@@ -46,8 +47,9 @@ struct Objective {
   torch::Tensor output_penalty;  ///< before lambda * output_l2
 };
 
-/// gamma * disc + lambda * (mean E(data) - mean E(samples) + output_l2 * (sum f1^2 + sum fn^2)).
-/// f1, f2, fn [N, D]; gradients flow through f2 everywhere. An undefined fn leaves out the generative term.
+/// gamma * disc + lambda * (mean E(data) - mean E(samples) + output_l2 * (sum f1^2 + N / C sum fn^2))
+/// + view_l2 * sum f1^2. f1, f2 [N, D], fn [C, D]: with fewer chains than images the penalty counts each of
+/// them as N / C. Gradients flow through f2 everywhere. An undefined fn leaves out the generative term.
 Objective ebclr_objective(const torch::Tensor& f1, const torch::Tensor& f2, const torch::Tensor& fn,
                           const ObjectiveOptions& options);
 

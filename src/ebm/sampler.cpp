@@ -40,7 +40,7 @@ class LangevinSampler : public Sampler {
     out.chains = v;
     return out;
   }
-  double forward_units() const override { return 2.0 * static_cast<double>(o_.steps); }
+  double forward_units() const override { return sampler_units(o_); }
 
  private:
   SamplerOptions o_;
@@ -65,10 +65,7 @@ class YopoSampler : public Sampler {
     out.chains = v;
     return out;
   }
-  // The inner steps run the first layers only; their cost is small and counted as a tenth of a gradient.
-  double forward_units() const override {
-    return 2.0 * static_cast<double>(o_.outer) + 0.2 * static_cast<double>(o_.outer * o_.inner);
-  }
+  double forward_units() const override { return sampler_units(o_); }
 
  private:
   SamplerOptions o_;
@@ -91,6 +88,12 @@ torch::Tensor noise_scale(const torch::Tensor& counts, const SamplerOptions& o) 
   if (o.kind == SamplerKind::kSgld) return torch::full({counts.size(0)}, o.sigma_min);
   const auto left = (1 - counts.to(torch::kFloat64) / o.decay).clamp_min(0);
   return (o.sigma_min + (o.sigma_max - o.sigma_min) * left).to(torch::kFloat32);
+}
+
+double sampler_units(const SamplerOptions& o) {
+  if (o.kind != SamplerKind::kYopo) return 2.0 * static_cast<double>(o.steps);
+  // The inner steps run the first layers only; their cost is small and counted as a tenth of a gradient.
+  return 2.0 * static_cast<double>(o.outer) + 0.2 * static_cast<double>(o.outer * o.inner);
 }
 
 std::unique_ptr<Sampler> make_sampler(const SamplerOptions& o) {

@@ -78,9 +78,12 @@ class Sampler {
   virtual ~Sampler() = default;
   virtual SampleResult run(Energy& energy, const torch::Tensor& v, const torch::Tensor& counts,
                            NoiseSource& noise) const = 0;
-  /// Cost of one run in encoder forwards over the batch (a full gradient costs two).
+  /// Cost of one run in encoder forwards over the chains.
   virtual double forward_units() const = 0;
 };
+
+/// Cost of one run of such a sampler in encoder forwards over its chains (a full gradient costs two).
+double sampler_units(const SamplerOptions& options);
 
 /// The sampler of that kind; throws Error when the options make no sense.
 std::unique_ptr<Sampler> make_sampler(const SamplerOptions& options);

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "cpu/network.h"
+#include "nn/standardised.h"
 
 namespace ebclr::engine {
 namespace {
@@ -39,9 +40,14 @@ std::vector<Layer> layers_of(nn::Encoder& encoder) {
   return layers;
 }
 
-/// Learnable tensors in a fixed order: weight, then bias, or weight, gamma, beta.
-std::vector<Tensor> parameters_of(const std::vector<Layer>& layers) {
+/// Learnable tensors in a fixed order: weight, then bias, or weight, gamma, beta. Standardised weights come
+/// as the plain convolutions that they mean, tied to the raw ones by autograd.
+std::vector<Tensor> parameters_of(nn::Encoder& encoder, const std::vector<Layer>& layers) {
   std::vector<Tensor> list;
+  if (encoder.options().norm == nn::Norm::kSws) {
+    for (const nn::PlainConv& c : encoder.plain_convolutions()) list.insert(list.end(), {c.weight, c.bias});
+    return list;
+  }
   for (const Layer& layer : layers) {
     list.push_back(layer.conv->weight);
     if (layer.norm.is_empty()) {
@@ -54,17 +60,19 @@ std::vector<Tensor> parameters_of(const std::vector<Layer>& layers) {
   return list;
 }
 
-/// Raw pointers for the kernels; the tensors must outlive them.
-std::vector<cpu::ConvParameters> pointers_of(const std::vector<Layer>& layers) {
+/// Raw pointers of `parameters` (in the order above) for the kernels; the tensors must outlive them.
+std::vector<cpu::ConvParameters> pointers_of(const std::vector<Layer>& layers,
+                                             const std::vector<Tensor>& parameters) {
   std::vector<cpu::ConvParameters> list;
   const auto data = [](const Tensor& t) { return t.data_ptr<float>(); };
+  size_t at = 0;
   for (const Layer& layer : layers) {
-    cpu::ConvParameters p{.weight = data(layer.conv->weight)};
+    cpu::ConvParameters p{.weight = data(parameters[at++])};
     if (layer.norm.is_empty()) {
-      p.bias = data(layer.conv->bias);
+      p.bias = data(parameters[at++]);
     } else {
-      p.gamma = data(layer.norm->weight);
-      p.beta = data(layer.norm->bias);
+      p.gamma = data(parameters[at++]);
+      p.beta = data(parameters[at++]);
       p.running_mean = data(layer.norm->running_mean);
       p.running_var = data(layer.norm->running_var);
     }
@@ -209,7 +217,7 @@ class NativeBackend : public nn::EncoderBackend {
       : encoder_(encoder), layers_(layers_of(encoder)), state_(std::move(state)) {}
 
   Tensor forward(const Tensor& x) override {
-    const std::vector<Tensor> parameters = parameters_of(layers_);
+    const std::vector<Tensor> parameters = parameters_of(encoder_, layers_);
     if (!runs_here(x, parameters)) return encoder_.forward_reference(x);
     const bool grad = torch::GradMode::is_enabled();
     bool train = false;
@@ -222,16 +230,16 @@ class NativeBackend : public nn::EncoderBackend {
     const auto memory = c10::make_intrusive<Memory>();
     memory->state = state_;
     memory->input_gradient = grad && x.requires_grad();
-    memory->parameters = pointers_of(layers_);
+    memory->parameters = pointers_of(layers_, parameters);
     if (train || batch_statistics) {
       memory->weight_gradients = train;
-      refresh(state_->plain, memory->parameters, false, train || memory->input_gradient);
+      refresh(state_->plain, parameters, memory->parameters, false, train || memory->input_gradient);
       Tensor features = TrainFunction::apply(x, at::TensorList(parameters), memory);
       if (batch_statistics) update_running(*memory->tape);
       return features;
     }
     State::Weights& weights = state_->steady();
-    refresh(weights, memory->parameters, norm, memory->input_gradient);
+    refresh(weights, parameters, memory->parameters, norm, memory->input_gradient);
     if (memory->input_gradient) return SampleFunction::apply(x, memory);
     const Tensor images = x.contiguous();
     Tensor features = torch::empty({x.size(0), state_->network.features()}, x.options().requires_grad(false));
@@ -273,10 +281,10 @@ class NativeBackend : public nn::EncoderBackend {
   }
 
   /// Transforms the weights again if a parameter has changed since.
-  void refresh(State::Weights& weights, const std::vector<cpu::ConvParameters>& pointers, bool fold,
-               bool backward) {
+  void refresh(State::Weights& weights, const std::vector<Tensor>& parameters,
+               const std::vector<cpu::ConvParameters>& pointers, bool fold, bool backward) {
     Fingerprint now;
-    for (const Tensor& p : parameters_of(layers_)) now.add(p);
+    for (const Tensor& p : parameters) now.add(p);
     if (fold) {
       for (const Layer& layer : layers_) {
         now.add(layer.norm->running_mean);

@@ -35,35 +35,14 @@ class Byol : public Method {
     target_.update(*encoder_, *head_, momentum_at(input.progress));
   }
 
-  std::vector<ParameterGroup> parameter_groups() override {
-    auto groups = Method::parameter_groups();
-    groups.push_back({predictor_->parameters(), false});
-    return groups;
+  std::vector<MethodModule> modules() override {
+    auto list = Method::modules();
+    list.push_back({"predictor", predictor_});
+    list.push_back({"target_encoder", target_.encoder(), MethodModule::kFollows});
+    list.push_back({"target_head", target_.head(), MethodModule::kFollows});
+    return list;
   }
-
-  std::vector<std::pair<std::string, torch::Tensor>> state() override {
-    auto state = Method::state();
-    for (auto& item : nn::state_of(*predictor_, "predictor.")) state.push_back(item);
-    for (auto& item : nn::state_of(*target_.encoder(), "target_encoder.")) state.push_back(item);
-    for (auto& item : nn::state_of(*target_.head(), "target_head.")) state.push_back(item);
-    return state;
-  }
-
-  void train(bool on) override {
-    Method::train(on);
-    predictor_->train(on);
-    target_.encoder()->train(on);
-    target_.head()->train(on);
-  }
-  void to(torch::Device device) override {
-    Method::to(device);
-    predictor_->to(device);
-    target_.encoder()->to(device);
-    target_.head()->to(device);
-  }
-  std::vector<std::shared_ptr<nn::Encoder>> encoders() override { return {encoder_, target_.encoder()}; }
-  // Online forward and backward of two views (6), target forward of two (2).
-  double forward_units() const override { return 8; }
+  double forward_units(int64_t batch) const override { return byol_units({}, batch); }
 
  private:
   double momentum_at(double progress) const {
@@ -77,6 +56,11 @@ class Byol : public Method {
 };
 
 }  // namespace
+
+// Online forward and backward of two views (6), target forward of two (2).
+double byol_units(const MethodOptions&, int64_t) {
+  return 8;
+}
 
 std::unique_ptr<Method> make_byol(const MethodOptions& options, const MethodContext&) {
   return std::make_unique<Byol>(options);

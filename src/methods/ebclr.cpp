@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/error.h"
 #include "methods/contrastive_energy.h"
@@ -11,6 +14,36 @@
 
 namespace ebclr::methods {
 namespace {
+
+/// The balance in effect: the configured one, or the paper's adaptive T, which is a case of it.
+ebm::BalanceOptions effective_balance(const EbclrOptions& o) {
+  if (!o.adaptive.on) return o.balance;
+  if (o.balance.kind != ebm::BalanceKind::kNone)
+    core::usage_error("methods.ebclr", "adaptive.on and balance.kind are both set; choose one");
+  return {.kind = ebm::BalanceKind::kSteps,
+          .target = o.adaptive.threshold,
+          .window = o.adaptive.window,
+          .high = static_cast<double>(std::max(o.adaptive.limit, o.sampler.steps)),
+          .increment = static_cast<double>(o.adaptive.increment)};
+}
+
+/// Two views forward (2) and backward (4); for each chain sampling, a forward (1) and a backward (2).
+double units_of(const EbclrOptions& o, int64_t batch) {
+  if (o.objective.lambda == 0) return 6;
+  const double share = static_cast<double>(chains_of(o.chains, batch)) / static_cast<double>(batch);
+  return 6 + share * (ebm::sampler_units(o.sampler) + 3);
+}
+
+ebm::ProposalSource uniform_proposals(std::vector<int64_t> shape) {
+  return [shape](int64_t n, core::Rng& rng) {
+    std::vector<int64_t> sizes = {n};
+    sizes.insert(sizes.end(), shape.begin(), shape.end());
+    auto t = torch::empty(sizes, torch::kFloat32);
+    float* p = t.data_ptr<float>();
+    for (int64_t i = 0; i < t.numel(); ++i) p[i] = rng.uniform(-1.0f, 1.0f);
+    return t;
+  };
+}
 
 class Ebclr : public Method {
  public:
@@ -24,7 +57,21 @@ class Ebclr : public Method {
     sampler_ = ebm::make_sampler(o_.sampler);
     // lambda = 0 is plain contrastive learning: no chains, no sampling.
     if (o_.objective.lambda == 0) return;
-    buffer_ = std::make_unique<ebm::ReplayBuffer>(o_.buffer, context.image_shape, propose_, chain_rng_);
+    auto buffer = o_.buffer;
+    if (o_.chains > 0) {
+      TORCH_INTERNAL_ASSERT(context.batch > 0, "sampler.chains needs the batch size");
+      buffer.size = buffer_size_of(o_.buffer.size, o_.chains, context.batch);
+    }
+    buffer_ = std::make_unique<ebm::ReplayBuffer>(buffer, context.image_shape, propose_, chain_rng_);
+    const auto balance = effective_balance(o_);
+    if (balance.kind == ebm::BalanceKind::kNone) return;
+    if (balance.kind == ebm::BalanceKind::kSteps && o_.sampler.kind == ebm::SamplerKind::kYopo)
+      core::usage_error("methods.ebclr", "yopo has no sampler.steps to balance; set sampler.kind msgld");
+    logs_balance_ = o_.balance.kind != ebm::BalanceKind::kNone;
+    kind_ = balance.kind;
+    balance_.emplace(balance, kind_ == ebm::BalanceKind::kStepSize ? o_.sampler.step_size
+                              : kind_ == ebm::BalanceKind::kSteps  ? static_cast<double>(o_.sampler.steps)
+                                                                   : o_.objective.lambda);
   }
 
   StepOutput step(const StepInput& input) override {
@@ -39,7 +86,7 @@ class Ebclr : public Method {
       out.metrics = {{"disc", objective.discriminative.item<double>()}};
       return out;
     }
-    picked_ = buffer_->pick(n, propose_, chain_rng_);
+    picked_ = buffer_->pick(chains_of(o_.chains, n), propose_, chain_rng_);
     ContrastiveEnergy energy(*encoder_, *head_, ebm::sampler_references(f1, f2, o_.objective.marginal),
                              o_.objective.tau, o_.cut);
     samples_ = sampler_->run(energy, picked_.chains.to(input.view1.device()), picked_.counts, noise_).chains;
@@ -56,6 +103,10 @@ class Ebclr : public Method {
                    {"out_of_range", samples_.abs().gt(1).to(torch::kFloat32).mean().item<double>()},
                    {"chain_age", picked_.counts.to(torch::kFloat32).mean().item<double>()},
                    {"sgld_steps", static_cast<double>(o_.sampler.steps)}};
+    if (logs_balance_) {
+      out.metrics.emplace_back("step_size", o_.sampler.step_size);
+      out.metrics.emplace_back("lambda", o_.objective.lambda);
+    }
     last_gap_ = e_samples - e_data;
     return out;
   }
@@ -63,23 +114,27 @@ class Ebclr : public Method {
   void after_update(const StepInput&) override {
     if (!buffer_) return;
     buffer_->put(picked_, samples_);
-    adapt();
+    if (balance_ && balance_->observe(last_gap_)) apply_balance();
   }
 
   nlohmann::json small_state() const override {
+    const auto b = balance_ ? balance_->state() : ebm::Balance::State{};
     return {{"chain_key", chain_rng_.key()},  {"chain_counter", chain_rng_.counter()},
             {"noise_key", noise_.key()},      {"noise_counter", noise_.counter()},
-            {"sgld_steps", o_.sampler.steps}, {"gap_sum", gap_sum_},
-            {"gap_count", gap_count_}};
+            {"sgld_steps", o_.sampler.steps}, {"gap_sum", b.sum},
+            {"gap_count", b.count},           {"balance", b.value}};
   }
 
   void load_small_state(const nlohmann::json& s) override {
     chain_rng_ = core::Rng(s.at("chain_key").get<uint64_t>(), s.at("chain_counter").get<uint64_t>());
     noise_ = ebm::CounterNoise(s.at("noise_key").get<uint64_t>(), s.at("noise_counter").get<uint64_t>());
-    o_.sampler.steps = s.at("sgld_steps").get<int64_t>();
-    gap_sum_ = s.at("gap_sum").get<double>();
-    gap_count_ = s.at("gap_count").get<int64_t>();
-    sampler_ = ebm::make_sampler(o_.sampler);
+    if (!balance_) return;
+    // Checkpoints before there was a balance hold the adapted steps alone.
+    const auto steps = static_cast<double>(s.at("sgld_steps").get<int64_t>());
+    balance_->restore({.value = s.contains("balance") ? s.at("balance").get<double>() : steps,
+                       .sum = s.at("gap_sum").get<double>(),
+                       .count = s.at("gap_count").get<int64_t>()});
+    apply_balance();
   }
 
   ebm::ReplayBuffer* buffer() override { return buffer_.get(); }
@@ -90,35 +145,22 @@ class Ebclr : public Method {
     if (buffer_) buffer_->reset(propose_, chain_rng_);
   }
 
-  // Two views forward (2), sampling, samples forward (1), backward of all three (2 each).
-  double forward_units() const override { return buffer_ ? 2 + sampler_->forward_units() + 1 + 6 : 6; }
+  double forward_units(int64_t batch) const override { return units_of(o_, batch); }
+
+  // Squared distances of unit rows are at most 4, so that energies lie within 4 / tau of each other.
+  std::vector<MetricLimit> limits() const override { return {{"gap", 0.9 * 4 / o_.objective.tau}}; }
 
  private:
-  static ebm::ProposalSource uniform_proposals(std::vector<int64_t> shape) {
-    return [shape](int64_t n, core::Rng& rng) {
-      std::vector<int64_t> sizes = {n};
-      sizes.insert(sizes.end(), shape.begin(), shape.end());
-      auto t = torch::empty(sizes, torch::kFloat32);
-      float* p = t.data_ptr<float>();
-      for (int64_t i = 0; i < t.numel(); ++i) p[i] = rng.uniform(-1.0f, 1.0f);
-      return t;
-    };
-  }
-
-  // The paper's rule for long runs: more SGLD steps when chains stay above the energy of data.
-  void adapt() {
-    if (!o_.adaptive.on) return;
-    gap_sum_ += last_gap_;
-    if (++gap_count_ < o_.adaptive.window) return;
-    const double mean = gap_sum_ / static_cast<double>(gap_count_);
-    gap_sum_ = 0;
-    gap_count_ = 0;
-    if (mean <= o_.adaptive.threshold || o_.sampler.steps >= o_.adaptive.limit) return;
-    o_.sampler.steps = std::min(o_.sampler.steps + o_.adaptive.increment, o_.adaptive.limit);
+  void apply_balance() {
+    const double value = balance_->value();
+    if (kind_ == ebm::BalanceKind::kStepSize) o_.sampler.step_size = value;
+    if (kind_ == ebm::BalanceKind::kSteps)
+      o_.sampler.steps = std::max<int64_t>(1, static_cast<int64_t>(std::lround(value)));
+    if (kind_ == ebm::BalanceKind::kLambda) o_.objective.lambda = value;
     sampler_ = ebm::make_sampler(o_.sampler);
   }
 
-  EbclrOptions o_;
+  EbclrOptions o_;  // as configured, except for what the balance moves
   ebm::ProposalSource propose_;
   core::Rng chain_rng_;
   ebm::CounterNoise noise_;
@@ -126,11 +168,37 @@ class Ebclr : public Method {
   std::unique_ptr<ebm::ReplayBuffer> buffer_;
   ebm::PickedChains picked_;
   torch::Tensor samples_;
-  double last_gap_ = 0, gap_sum_ = 0;
-  int64_t gap_count_ = 0;
+  ebm::BalanceKind kind_ = ebm::BalanceKind::kNone;
+  std::optional<ebm::Balance> balance_;
+  bool logs_balance_ = false;
+  double last_gap_ = 0;
 };
 
 }  // namespace
+
+int64_t chains_of(double chains, int64_t batch) {
+  if (chains == 0) return batch;
+  if (chains > 0 && chains < 1)
+    return std::max<int64_t>(1, std::llround(chains * static_cast<double>(batch)));
+  const auto whole = static_cast<int64_t>(chains);
+  if (chains < 0 || static_cast<double>(whole) != chains)
+    core::usage_error("methods.ebclr",
+                      fmt::format("sampler.chains is {}; expected 0 (one per image), a share "
+                                  "of the batch below 1, or a whole number",
+                                  chains));
+  return whole;
+}
+
+int64_t buffer_size_of(int64_t size, double chains, int64_t batch) {
+  const auto n = chains_of(chains, batch);
+  if (n == batch) return size;
+  return std::max<int64_t>(
+      n, std::llround(static_cast<double>(size) * static_cast<double>(n) / static_cast<double>(batch)));
+}
+
+double ebclr_units(const MethodOptions& options, int64_t batch) {
+  return units_of(options.ebclr, batch);
+}
 
 std::unique_ptr<Method> make_ebclr(const MethodOptions& options, const MethodContext& context) {
   return std::make_unique<Ebclr>(options, context);

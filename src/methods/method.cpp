@@ -15,14 +15,23 @@ namespace {
 struct Family {
   std::string name;
   std::unique_ptr<Method> (*make)(const MethodOptions&, const MethodContext&);
+  double (*units)(const MethodOptions&, int64_t batch);
+  int64_t least_batch;  // contrast and BatchNorm need two images, EBCLR has its samples
 };
 const std::vector<Family>& families() {
-  static const std::vector<Family> table = {{"ebclr", make_ebclr},
-                                            {"simclr", make_simclr},
-                                            {"moco", make_moco},
-                                            {"simsiam", make_simsiam},
-                                            {"byol", make_byol}};
+  static const std::vector<Family> table = {{"ebclr", make_ebclr, ebclr_units, 1},
+                                            {"simclr", make_simclr, simclr_units, 2},
+                                            {"moco", make_moco, moco_units, 2},
+                                            {"simsiam", make_simsiam, simsiam_units, 2},
+                                            {"byol", make_byol, byol_units, 2}};
   return table;
+}
+
+const Family& family(const std::string& name) {
+  for (const auto& f : families())
+    if (f.name == name) return f;
+  core::usage_error(
+      "methods", fmt::format("unknown method.name '{}'; choose {}", name, core::join(method_names(), ", ")));
 }
 
 nn::HeadOptions fitted(nn::HeadOptions head, int64_t features) {
@@ -37,17 +46,34 @@ Method::Method(const MethodOptions& options)
     : encoder_(std::make_shared<nn::Encoder>(options.encoder, options.seed)),
       head_(std::make_shared<nn::Head>(fitted(options.head, encoder_->feature_dim()), options.seed)) {}
 
+std::vector<MethodModule> Method::modules() {
+  return {{"encoder", encoder_}, {"head", head_}};
+}
+
 std::vector<ParameterGroup> Method::parameter_groups() {
-  ParameterGroup group;
-  for (auto& p : encoder_->parameters()) group.parameters.push_back(p);
-  for (auto& p : head_->parameters()) group.parameters.push_back(p);
-  return {group};
+  ParameterGroup scheduled, fixed{.fixed_lr = true};
+  for (const auto& m : modules()) {
+    if (m.role == MethodModule::kFollows) continue;
+    auto& group = m.role == MethodModule::kLearns ? scheduled : fixed;
+    for (auto& p : m.module->parameters()) group.parameters.push_back(p);
+  }
+  std::vector<ParameterGroup> groups{scheduled};
+  if (!fixed.parameters.empty()) groups.push_back(fixed);
+  return groups;
 }
 
 std::vector<std::pair<std::string, torch::Tensor>> Method::state() {
-  auto state = nn::state_of(*encoder_, "encoder.");
-  for (auto& item : nn::state_of(*head_, "head.")) state.push_back(item);
+  std::vector<std::pair<std::string, torch::Tensor>> state;
+  for (const auto& m : modules())
+    for (auto& item : nn::state_of(*m.module, m.name + ".")) state.push_back(item);
   return state;
+}
+
+std::vector<std::shared_ptr<nn::Encoder>> Method::encoders() {
+  std::vector<std::shared_ptr<nn::Encoder>> list;
+  for (const auto& m : modules())
+    if (auto encoder = std::dynamic_pointer_cast<nn::Encoder>(m.module)) list.push_back(encoder);
+  return list;
 }
 
 nlohmann::json Method::small_state() const {
@@ -56,13 +82,11 @@ nlohmann::json Method::small_state() const {
 void Method::load_small_state(const nlohmann::json&) {}
 
 void Method::train(bool on) {
-  encoder_->train(on);
-  head_->train(on);
+  for (const auto& m : modules()) m.module->train(on);
 }
 
 void Method::to(torch::Device device) {
-  encoder_->to(device);
-  head_->to(device);
+  for (const auto& m : modules()) m.module->to(device);
 }
 
 const std::vector<std::string>& method_names() {
@@ -75,10 +99,15 @@ const std::vector<std::string>& method_names() {
 }
 
 std::unique_ptr<Method> make_method(const MethodOptions& options, const MethodContext& context) {
-  for (const auto& f : families())
-    if (f.name == options.name) return f.make(options, context);
-  core::usage_error("methods", fmt::format("unknown method.name '{}'; choose {}", options.name,
-                                           core::join(method_names(), ", ")));
+  return family(options.name).make(options, context);
+}
+
+double forward_units(const MethodOptions& options, int64_t batch) {
+  return family(options.name).units(options, batch);
+}
+
+int64_t least_batch(const std::string& method) {
+  return family(method).least_batch;
 }
 
 std::shared_ptr<nn::Head> make_predictor(const nn::Head& projection, int64_t hidden, uint64_t seed) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "ebm/balance.h"
 #include "ebm/objective.h"
 #include "ebm/replay_buffer.h"
 #include "ebm/sampler.h"
@@ -21,7 +22,8 @@ namespace ebclr::methods {
 /// Where the new chains come from.
 enum class Proposal { kData, kUniform };
 
-/// Raises the number of SGLD steps when chains cannot reach the energy of data (the 200-epoch runs).
+/// Raises the number of SGLD steps when chains cannot reach the energy of data (the 200-epoch runs). Short
+/// for a balance of the steps with an increment.
 struct AdaptiveStepsOptions {
   bool on = false;
   int64_t window = 200;    ///< steps over which the mean gap is taken
@@ -35,6 +37,8 @@ struct EbclrOptions {
   ebm::SamplerOptions sampler;
   ebm::BufferOptions buffer;
   AdaptiveStepsOptions adaptive;
+  ebm::BalanceOptions balance;
+  double chains = 0;  ///< a step; 0: one per image (the paper), below 1: a share of the batch
   Proposal proposal = Proposal::kData;
   int cut = 0;  ///< YOPO: 0 cuts after the stem, 1 after the first stage
 };
@@ -91,8 +95,21 @@ struct StepOutput {
 
 /// Parameters that share a learning rate.
 struct ParameterGroup {
-  std::vector<torch::Tensor> parameters;
+  std::vector<torch::Tensor> parameters = {};
   bool fixed_lr = false;  ///< the schedule does not touch it
+};
+
+/// A network of a method and what training does to it.
+struct MethodModule {
+  std::string name;  ///< "encoder": prefix of its tensors in a checkpoint
+  std::shared_ptr<torch::nn::Module> module;
+  enum { kLearns, kLearnsAtFixedRate, kFollows } role = kLearns;  ///< kFollows: the optimizer leaves it alone
+};
+
+/// Largest absolute value of a metric; beyond it a step counts as diverged.
+struct MetricLimit {
+  std::string metric;
+  double value = 0;
 };
 
 class Method {
@@ -104,8 +121,10 @@ class Method {
   /// After the optimizer moved the weights: targets, queues, chains.
   virtual void after_update(const StepInput& input) {}
 
+  /// All its networks, in a fixed order.
+  virtual std::vector<MethodModule> modules();
   /// What the optimizer moves.
-  virtual std::vector<ParameterGroup> parameter_groups();
+  std::vector<ParameterGroup> parameter_groups();
   /// Every tensor that a checkpoint must hold, by name; the replay buffer is separate.
   virtual std::vector<std::pair<std::string, torch::Tensor>> state();
   /// What does not fit a tensor: counters, adapted values.
@@ -115,24 +134,26 @@ class Method {
   virtual ebm::ReplayBuffer* buffer() { return nullptr; }
   /// Starts the random part anew with other randomness (after divergence).
   virtual void reseed(uint64_t seed) {}
-  /// Cost of one step per image in encoder forwards of one view.
-  virtual double forward_units() const = 0;
+  /// Cost of one step of `batch` images, per image, in encoder forwards of one view.
+  virtual double forward_units(int64_t batch) const = 0;
+  /// Metrics that cannot be right beyond a bound.
+  virtual std::vector<MetricLimit> limits() const { return {}; }
+  /// What a user should know before training starts, one line each.
+  virtual std::vector<std::string> warnings() const { return {}; }
 
   /// Training or inference mode of all its networks.
-  virtual void train(bool on = true);
+  void train(bool on = true);
 
   nn::Encoder& encoder() { return *encoder_; }
   std::shared_ptr<nn::Encoder> shared_encoder() { return encoder_; }
   /// All encoders, the momentum ones included; each may get a faster backend.
-  virtual std::vector<std::shared_ptr<nn::Encoder>> encoders() { return {encoder_}; }
+  std::vector<std::shared_ptr<nn::Encoder>> encoders();
   nn::Head& head() { return *head_; }
   std::shared_ptr<nn::Head> shared_head() { return head_; }
   virtual void to(torch::Device device);
 
  protected:
   explicit Method(const MethodOptions& options);
-  Method(std::shared_ptr<nn::Encoder> encoder, std::shared_ptr<nn::Head> head)
-      : encoder_(std::move(encoder)), head_(std::move(head)) {}
 
   std::shared_ptr<nn::Encoder> encoder_;
   std::shared_ptr<nn::Head> head_;
@@ -143,12 +164,25 @@ struct MethodContext {
   ebm::ProposalSource data_proposals;  ///< augmented training images
   std::vector<int64_t> image_shape;    ///< {C, H, W}
   int64_t train_images = 0;
+  int64_t batch = 0;  ///< images per step; needed where `sampler.chains` is set
 };
 
 /// The method of that name; throws Error naming the choices.
 std::unique_ptr<Method> make_method(const MethodOptions& options, const MethodContext& context);
 /// Names of all methods.
 const std::vector<std::string>& method_names();
+/// Cost of one step of `batch` images, per image, in encoder forwards of one view: what the options say,
+/// before any balance has changed them.
+double forward_units(const MethodOptions& options, int64_t batch);
+/// Images that a step of the method needs at least.
+int64_t least_batch(const std::string& method);
+
+/// EBCLR's chains in a step of `batch` images; throws Error where `chains` is neither a share nor a whole
+/// number.
+int64_t chains_of(double chains, int64_t batch);
+/// |B| with that many chains a step: `size` is meant for one chain per image, and visits to a chain stay as
+/// frequent.
+int64_t buffer_size_of(int64_t size, double chains, int64_t batch);
 
 /// Unit-row projections' standard deviation per dimension, averaged; healthy near 1/sqrt(D).
 double projection_spread(const torch::Tensor& outputs);

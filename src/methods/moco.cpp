@@ -13,9 +13,15 @@
 namespace ebclr::methods {
 namespace {
 
+// Query forward and backward (3) and key forward (1); twice that when symmetric.
+double units_of(const MocoOptions& o) {
+  return o.symmetric ? 8 : 4;
+}
+
 class Moco : public Method {
  public:
-  explicit Moco(const MethodOptions& options) : Method(options), o_(options.moco), key_(*encoder_, *head_) {
+  Moco(const MethodOptions& options, const MethodContext& context)
+      : Method(options), o_(options.moco), key_(*encoder_, *head_), train_images_(context.train_images) {
     if (o_.queue < 1)
       core::usage_error("methods.moco", fmt::format("moco.queue {} must be at least 1", o_.queue));
     // Random unit rows until real keys have come, as in the original work.
@@ -48,31 +54,33 @@ class Moco : public Method {
     enqueue(ebm::unit_rows(new_keys_));
   }
 
+  std::vector<MethodModule> modules() override {
+    auto list = Method::modules();
+    list.push_back({"key_encoder", key_.encoder(), MethodModule::kFollows});
+    list.push_back({"key_head", key_.head(), MethodModule::kFollows});
+    return list;
+  }
+
   std::vector<std::pair<std::string, torch::Tensor>> state() override {
     auto state = Method::state();
-    for (auto& item : nn::state_of(*key_.encoder(), "key_encoder.")) state.push_back(item);
-    for (auto& item : nn::state_of(*key_.head(), "key_head.")) state.push_back(item);
     state.emplace_back("queue", queue_);
     state.emplace_back("queue_position", position_);
     return state;
   }
 
-  void train(bool on) override {
-    Method::train(on);
-    key_.encoder()->train(on);
-    key_.head()->train(on);
-  }
-
   void to(torch::Device device) override {
     Method::to(device);
-    key_.encoder()->to(device);
-    key_.head()->to(device);
     queue_ = queue_.to(device);
   }
 
-  std::vector<std::shared_ptr<nn::Encoder>> encoders() override { return {encoder_, key_.encoder()}; }
-  // Query forward and backward (3) and key forward (1); twice that when symmetric.
-  double forward_units() const override { return o_.symmetric ? 8 : 4; }
+  std::vector<std::string> warnings() const override {
+    if (train_images_ == 0 || o_.queue < train_images_) return {};
+    return {
+        fmt::format("moco.queue {} is not smaller than the {} train images: an image can meet its own old "
+                    "key as a negative",
+                    o_.queue, train_images_)};
+  }
+  double forward_units(int64_t) const override { return units_of(o_); }
 
  private:
   // First in, first out, over the end of the queue where a batch does not fit.
@@ -91,13 +99,18 @@ class Moco : public Method {
 
   MocoOptions o_;
   MomentumCopy key_;
+  int64_t train_images_;
   torch::Tensor queue_, position_, new_keys_;
 };
 
 }  // namespace
 
-std::unique_ptr<Method> make_moco(const MethodOptions& options, const MethodContext&) {
-  return std::make_unique<Moco>(options);
+double moco_units(const MethodOptions& options, int64_t) {
+  return units_of(options.moco);
+}
+
+std::unique_ptr<Method> make_moco(const MethodOptions& options, const MethodContext& context) {
+  return std::make_unique<Moco>(options, context);
 }
 
 }  // namespace ebclr::methods

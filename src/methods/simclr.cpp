@@ -24,13 +24,18 @@ class Simclr : public Method {
     out.projections = f1.detach();
     return out;
   }
-  double forward_units() const override { return 6; }
+  double forward_units(int64_t batch) const override { return simclr_units({}, batch); }
 
  private:
   SimclrOptions o_;
 };
 
 }  // namespace
+
+// Two views forward (2) and backward (4).
+double simclr_units(const MethodOptions&, int64_t) {
+  return 6;
+}
 
 std::unique_ptr<Method> make_simclr(const MethodOptions& options, const MethodContext&) {
   return std::make_unique<Simclr>(options);

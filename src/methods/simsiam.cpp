@@ -27,27 +27,13 @@ class Simsiam : public Method {
     return out;
   }
 
-  std::vector<ParameterGroup> parameter_groups() override {
-    auto groups = Method::parameter_groups();
-    groups.push_back({predictor_->parameters(), o_.fixed_predictor_lr});
-    return groups;
+  std::vector<MethodModule> modules() override {
+    auto list = Method::modules();
+    list.push_back({"predictor", predictor_,
+                    o_.fixed_predictor_lr ? MethodModule::kLearnsAtFixedRate : MethodModule::kLearns});
+    return list;
   }
-
-  std::vector<std::pair<std::string, torch::Tensor>> state() override {
-    auto state = Method::state();
-    for (auto& item : nn::state_of(*predictor_, "predictor.")) state.push_back(item);
-    return state;
-  }
-
-  void train(bool on) override {
-    Method::train(on);
-    predictor_->train(on);
-  }
-  void to(torch::Device device) override {
-    Method::to(device);
-    predictor_->to(device);
-  }
-  double forward_units() const override { return 6; }
+  double forward_units(int64_t batch) const override { return simsiam_units({}, batch); }
 
  private:
   SimsiamOptions o_;
@@ -55,6 +41,11 @@ class Simsiam : public Method {
 };
 
 }  // namespace
+
+// Two views forward (2) and backward (4).
+double simsiam_units(const MethodOptions&, int64_t) {
+  return 6;
+}
 
 std::unique_ptr<Method> make_simsiam(const MethodOptions& options, const MethodContext&) {
   return std::make_unique<Simsiam>(options);

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "nn/standardised.h"
 
 namespace ebclr::nn {
 namespace {
@@ -35,6 +36,19 @@ const Arch& find_arch(const std::string& name) {
 void fill_uniform(torch::Tensor t, double bound, core::Rng& rng) {
   float* p = t.data_ptr<float>();
   for (int64_t i = 0; i < t.numel(); ++i) p[i] = static_cast<float>(bound) * (2 * rng.uniform() - 1);
+}
+
+/// Learned gains of a convolution, registered beside it, and its plain form.
+std::shared_ptr<StandardisedConv> standardise(torch::nn::Module& owner, const std::string& name,
+                                              const torch::nn::Conv2d& conv, double scale,
+                                              const torch::Tensor& skip = {}) {
+  const auto gain = owner.register_parameter(name + "_gain", torch::ones({conv->weight.size(0)}));
+  return std::make_shared<StandardisedConv>(RawConv{conv->weight, conv->bias, gain, skip}, scale);
+}
+
+torch::Tensor convolve(const torch::nn::Conv2d& conv, const PlainConv& plain, const torch::Tensor& t) {
+  return torch::conv2d(t, plain.weight, plain.bias, conv->options.stride(),
+                       /*padding=*/plain.weight.size(2) / 2);
 }
 
 }  // namespace
@@ -69,17 +83,32 @@ Block::Block(bool bottleneck, int64_t in, int64_t planes, int64_t stride, const 
     if (norm) shortcut->push_back(torch::nn::BatchNorm2d(out));
     register_module("shortcut", shortcut);
   }
+  layers_ = {{conv1, bn1}, {conv2, bn2}};
+  if (bottleneck) layers_.push_back({conv3, bn3});
+  if (!shortcut.is_empty())
+    layers_.push_back({std::dynamic_pointer_cast<torch::nn::Conv2dImpl>(shortcut->ptr(0)),
+                       norm ? std::dynamic_pointer_cast<torch::nn::BatchNorm2dImpl>(shortcut->ptr(1))
+                            : torch::nn::BatchNorm2d(nullptr)});
+  if (options.norm != Norm::kSws) return;
+  const auto skip = register_parameter("skip", torch::full({1}, options.skip));
+  const char* names[] = {"conv1", "conv2", "conv3", "shortcut"};
+  const size_t last = bottleneck ? 2 : 1;
+  for (size_t i = 0; i < layers_.size(); ++i)
+    layers_[i].standardised = standardise(*this, names[i > last ? 3 : i], layers_[i].conv,
+                                          activation_gain(activation_), i == last ? skip : torch::Tensor());
+}
+
+torch::Tensor Block::apply(size_t i, const torch::Tensor& t) {
+  auto& layer = layers_[i];
+  if (layer.standardised) return convolve(layer.conv, layer.standardised->plain(), t);
+  const auto y = layer.conv->forward(t);
+  return layer.norm.is_empty() ? y : layer.norm->forward(y);
 }
 
 torch::Tensor Block::forward(const torch::Tensor& x) {
-  auto apply = [](torch::nn::Conv2d& conv, torch::nn::BatchNorm2d& bn, const torch::Tensor& t) {
-    const auto y = conv->forward(t);
-    return bn.is_empty() ? y : bn->forward(y);
-  };
-  auto h = activate(apply(conv1, bn1, x), activation_);
-  h = apply(conv2, bn2, h);
-  if (bottleneck_) h = apply(conv3, bn3, activate(h, activation_));
-  return activate(h + (shortcut.is_empty() ? x : shortcut->forward(x)), activation_);
+  auto h = apply(1, activate(apply(0, x), activation_));
+  if (bottleneck_) h = apply(2, activate(h, activation_));
+  return activate(h + (shortcut.is_empty() ? x : apply(layers_.size() - 1, x)), activation_);
 }
 
 Encoder::Encoder(const EncoderOptions& options, uint64_t seed) : options_(options) {
@@ -93,6 +122,8 @@ Encoder::Encoder(const EncoderOptions& options, uint64_t seed) : options_(option
   const bool norm = options.norm == Norm::kBatch;
   conv1 = register_module("conv1", make_conv(options.channels, options.width, 3, 1, !norm));
   if (norm) bn1 = register_module("bn1", torch::nn::BatchNorm2d(options.width));
+  if (options.norm == Norm::kSws)
+    standardised_ = standardise(*this, "conv1", conv1, 1);  // images are no activations
   int64_t in = options.width;
   for (size_t s = 0; s < 4; ++s) {
     const int64_t planes = options.width << s;
@@ -116,7 +147,7 @@ Encoder::Encoder(const EncoderOptions& options, uint64_t seed) : options_(option
     auto* conv = item.value()->as<torch::nn::Conv2d>();
     if (!conv) continue;
     const auto fan_in = static_cast<double>(conv->weight.numel() / conv->weight.size(0));
-    if (options.init == Init::kTorch) {
+    if (options.init == Init::kTorch && options.norm != Norm::kSws) {
       // libtorch's default: kaiming_uniform with a = sqrt(5), which is a bound of 1/sqrt(fan_in).
       fill_uniform(conv->weight, 1 / std::sqrt(fan_in), rng);
       if (conv->bias.defined()) fill_uniform(conv->bias, 1 / std::sqrt(fan_in), rng);
@@ -125,13 +156,13 @@ Encoder::Encoder(const EncoderOptions& options, uint64_t seed) : options_(option
       if (conv->bias.defined()) conv->bias.zero_();
     }
   }
-  if (options.init == Init::kResidual)
+  if (options.init == Init::kResidual && options.norm != Norm::kSws)
     for (auto& stage : stages_)
       for (auto& block : stage) block->last_conv()->weight.mul_(0.35);
 }
 
 torch::Tensor Encoder::stem(const torch::Tensor& x) {
-  auto h = conv1->forward(x);
+  auto h = standardised_ ? convolve(conv1, standardised_->plain(), x) : conv1->forward(x);
   if (!bn1.is_empty()) h = bn1->forward(h);
   return activate(h, options_.activation);
 }
@@ -163,10 +194,48 @@ torch::Tensor Encoder::forward_tail(const torch::Tensor& h, int cut) {
   return run_stages(h, static_cast<size_t>(cut), 4).mean({2, 3});
 }
 
+std::vector<Block::Layer> Encoder::layers() {
+  std::vector<Block::Layer> list{{conv1, bn1, standardised_}};
+  for (auto& stage : stages_)
+    for (auto& block : stage) list.insert(list.end(), block->layers_.begin(), block->layers_.end());
+  return list;
+}
+
+std::vector<PlainConv> Encoder::plain_convolutions() {
+  std::vector<PlainConv> list;
+  for (auto& layer : layers())
+    list.push_back(layer.standardised ? layer.standardised->plain()
+                                      : PlainConv{layer.conv->weight, layer.conv->bias});
+  return list;
+}
+
+std::shared_ptr<Encoder> Encoder::folded() {
+  torch::NoGradGuard guard;
+  auto options = options_;
+  options.norm = Norm::kNone;
+  auto plain = std::make_shared<Encoder>(options, 0);
+  plain->to(conv1->weight.device(), conv1->weight.scalar_type());
+  plain->eval();
+  const auto from = plain_convolutions();
+  const auto source = layers(), target = plain->layers();
+  for (size_t i = 0; i < target.size(); ++i) {
+    auto weight = from[i].weight, bias = from[i].bias;
+    if (const auto& bn = source[i].norm; !bn.is_empty()) {
+      const auto factor = bn->weight / (bn->running_var + bn->options.eps()).sqrt();
+      weight = weight * factor.view({-1, 1, 1, 1});
+      bias = bn->bias - bn->running_mean * factor;
+    }
+    target[i].conv->weight.copy_(weight);
+    target[i].conv->bias.copy_(bias);
+  }
+  return plain;
+}
+
 Norm parse_norm(const std::string& name) {
   if (name == "none") return Norm::kNone;
   if (name == "batch") return Norm::kBatch;
-  core::usage_error("nn.encoder", fmt::format("unknown encoder.norm '{}'; choose none or batch", name));
+  if (name == "sws") return Norm::kSws;
+  core::usage_error("nn.encoder", fmt::format("unknown encoder.norm '{}'; choose none, batch or sws", name));
 }
 
 Activation parse_activation(const std::string& name) {

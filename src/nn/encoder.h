@@ -15,7 +15,8 @@
 
 namespace ebclr::nn {
 
-enum class Norm { kNone, kBatch };
+/// kSws: no normalisation of activations, but standardised weights (nn/standardised.h) and SkipInit.
+enum class Norm { kNone, kBatch, kSws };
 enum class Activation { kLeakyRelu, kRelu };
 /// kTorch: libtorch's defaults (the paper's). kResidual: Kaiming for the activation, each block's last
 /// convolution scaled by 0.35, zero biases; it matters without BatchNorm (docs/fidelity.md).
@@ -30,7 +31,8 @@ struct EncoderOptions {
   int64_t channels = 3;           ///< 1 or 3
   Norm norm = Norm::kNone;
   Activation activation = Activation::kLeakyRelu;
-  Init init = Init::kTorch;
+  Init init = Init::kTorch;  ///< with kSws the scale of the first weights does not matter
+  double skip = 0;           ///< kSws: first factor of each residual branch
 };
 
 /// Negative slope of an activation (0 for ReLU).
@@ -46,6 +48,9 @@ class EncoderBackend {
   virtual torch::Tensor forward(const torch::Tensor& x) = 0;
 };
 
+class StandardisedConv;
+struct PlainConv;
+
 /// A residual block, basic (resnet18/34) or bottleneck (resnet50).
 class Block : public torch::nn::Module {
  public:
@@ -59,6 +64,16 @@ class Block : public torch::nn::Module {
   torch::nn::Sequential shortcut{nullptr};
 
  private:
+  friend class Encoder;
+  /// Convolution `i` (the shortcut's is the last) of t, with what normalises it.
+  torch::Tensor apply(size_t i, const torch::Tensor& t);
+
+  struct Layer {
+    torch::nn::Conv2d conv{nullptr};
+    torch::nn::BatchNorm2d norm{nullptr};
+    std::shared_ptr<StandardisedConv> standardised = nullptr;  // null without kSws
+  };
+  std::vector<Layer> layers_;  // conv1, conv2(, conv3)(, shortcut)
   bool bottleneck_;
   Activation activation_;
 };
@@ -78,6 +93,13 @@ class Encoder : public torch::nn::Module {
   /// The rest of it: forward_tail(forward_head(x, cut), cut) == forward_reference(x).
   torch::Tensor forward_tail(const torch::Tensor& h, int cut);
 
+  /// Every convolution as weight and bias, without BatchNorm: the stem; conv1, conv2(, conv3)(, shortcut) of
+  /// each block. Standardised ones join autograd where their raw weights ask for a gradient.
+  std::vector<PlainConv> plain_convolutions();
+  /// The same function of images in inference mode as a network of convolutions with biases alone:
+  /// standardised weights are written out, BatchNorm's running statistics folded in. For export.
+  std::shared_ptr<Encoder> folded();
+
   /// Sets or clears (nullptr) the faster backend.
   void set_backend(std::shared_ptr<EncoderBackend> backend) { backend_ = std::move(backend); }
   bool has_backend() const { return backend_ != nullptr; }
@@ -94,10 +116,12 @@ class Encoder : public torch::nn::Module {
 
  private:
   torch::Tensor stem(const torch::Tensor& x);
+  std::vector<Block::Layer> layers();
   torch::Tensor run_stages(torch::Tensor h, size_t first, size_t last);
 
   EncoderOptions options_;
   int64_t feature_dim_;
+  std::shared_ptr<StandardisedConv> standardised_;  // of the stem, null without kSws
   std::vector<std::vector<std::shared_ptr<Block>>> stages_;
   std::shared_ptr<EncoderBackend> backend_;
 };

@@ -158,7 +158,9 @@ Config resolve(const std::vector<Layer>& layers) {
           fmt::format("sampler.sigma_min {} must not exceed sigma_max {}",
                       config.method.ebclr.sampler.sigma_min, config.method.ebclr.sampler.sigma_max));
   if (config.method.name == "ebclr" && config.method.ebclr.objective.lambda > 0)
-    require(config.method.ebclr.buffer.size >= config.train.batch_size,
+    require(methods::chains_of(config.method.ebclr.chains, config.train.batch_size) <=
+                methods::buffer_size_of(config.method.ebclr.buffer.size, config.method.ebclr.chains,
+                                        config.train.batch_size),
             fmt::format("buffer.size {} is smaller than train.batch_size {}", config.method.ebclr.buffer.size,
                         config.train.batch_size));
   config.method.seed = config.train.seed;

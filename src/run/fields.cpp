@@ -137,7 +137,10 @@ std::vector<Field> make_fields() {
   add(field("method.gamma", AT(method.ebclr.objective.gamma),
             "ebclr: weight of the discriminative term (generative use: lambda 1, gamma 0.1)", kNotNegative));
   add(field("method.output_l2", AT(method.ebclr.objective.output_l2),
-            "ebclr: weight of the squared output norms", kNotNegative));
+            "ebclr: weight of the squared output norms, inside the generative term", kNotNegative));
+  add(field("method.view_l2", AT(method.ebclr.objective.view_l2),
+            "ebclr: the same for view 1 alone and outside of it, so that lambda 0 can have it too",
+            kNotNegative));
   add(choice<ebm::Discriminative>(
       "method.discriminative", AT(method.ebclr.objective.discriminative),
       {{"symmetric", ebm::Discriminative::kSymmetric}, {"one_way", ebm::Discriminative::kOneWay}},
@@ -151,6 +154,9 @@ std::vector<Field> make_fields() {
                                 {"sgld", ebm::SamplerKind::kSgld},
                                 {"yopo", ebm::SamplerKind::kYopo}},
                                "how chains move"));
+  add(field("sampler.chains", AT(method.ebclr.chains),
+            "chains per update; 0: one per image (the paper), below 1: that share of the batch",
+            kNotNegative));
   add(field("sampler.steps", AT(method.ebclr.sampler.steps), "T: steps per update of the weights",
             kAtLeastOne));
   add(field("sampler.step_size", AT(method.ebclr.sampler.step_size), "alpha", kPositive));
@@ -173,7 +179,30 @@ std::vector<Field> make_fields() {
             "mean gap above which steps are added"));
   add(field("adaptive.increment", AT(method.ebclr.adaptive.increment), "steps added at once", kAtLeastOne));
   add(field("adaptive.limit", AT(method.ebclr.adaptive.limit), "most steps", kAtLeastOne));
-  add(field("buffer.size", AT(method.ebclr.buffer.size), "|B|: chains kept", kAtLeastOne));
+  add(choice<ebm::BalanceKind>(
+      "balance.kind", AT(method.ebclr.balance.kind),
+      {{"none", ebm::BalanceKind::kNone},
+       {"step_size", ebm::BalanceKind::kStepSize},
+       {"steps", ebm::BalanceKind::kSteps},
+       {"lambda", ebm::BalanceKind::kLambda}},
+      "setting that follows the gap E(samples) - E(data), so that sampler and energy "
+      "keep step"));
+  add(field("balance.target", AT(method.ebclr.balance.target), "wanted mean gap"));
+  add(field("balance.width", AT(method.ebclr.balance.width),
+            "distance from the target at which a correction is at its largest", kPositive));
+  add(field("balance.rate", AT(method.ebclr.balance.rate),
+            "largest correction: a factor of exp(rate) or its inverse", kPositive));
+  add(field("balance.window", AT(method.ebclr.balance.window),
+            "steps between corrections, over which the mean gap is taken", kAtLeastOne));
+  add(field("balance.low", AT(method.ebclr.balance.low),
+            "least value of the setting; 0: a tenth of the configured one", kNotNegative));
+  add(field("balance.high", AT(method.ebclr.balance.high),
+            "largest value; 0: ten times the configured one (steps: four times)", kNotNegative));
+  add(field("balance.increment", AT(method.ebclr.balance.increment),
+            "above 0: add this where the gap is above the target and never go back (adaptive.* is this rule)",
+            kNotNegative));
+  add(field("buffer.size", AT(method.ebclr.buffer.size),
+            "|B|: chains kept, with one chain per image; with fewer it shrinks in proportion", kAtLeastOne));
   add(field("buffer.rho", AT(method.ebclr.buffer.rho), "probability that a picked chain starts anew",
             kProbability));
   add(choice<methods::Proposal>(
@@ -185,8 +214,11 @@ std::vector<Field> make_fields() {
 
   add(choice<std::string>("encoder.arch", AT(method.encoder.arch), archs, "depth"));
   add(field("encoder.width", AT(method.encoder.width), "channels of the stem (64 in the paper)", {1, 1024}));
-  add(choice<Norm>("encoder.norm", AT(method.encoder.norm), {{"none", Norm::kNone}, {"batch", Norm::kBatch}},
-                   "normalisation"));
+  add(choice<Norm>("encoder.norm", AT(method.encoder.norm),
+                   {{"none", Norm::kNone}, {"batch", Norm::kBatch}, {"sws", Norm::kSws}},
+                   "normalisation: none, BatchNorm, or scaled weight standardisation"));
+  add(field("encoder.skip", AT(method.encoder.skip), "sws: first factor of each residual branch (SkipInit)",
+            kNotNegative));
   add(choice<Activation>("encoder.activation", AT(method.encoder.activation),
                          {{"leaky_relu", Activation::kLeakyRelu}, {"relu", Activation::kRelu}},
                          "non-linearity (leaky slope 0.2)"));
@@ -225,6 +257,9 @@ std::vector<Field> make_fields() {
             "where named sets are kept; empty: $EBCLR_DATA or the user's cache"));
   add(field("data.limit", AT(data.limit), "train images, class-balanced; 0: all", kNotNegative));
   add(field("data.limit_test", AT(data.limit_test), "test images; 0: all", kNotNegative));
+  add(field("data.validation", AT(data.validation),
+            "train images held out to take the place of the test images, to choose settings on; 0: none",
+            kNotNegative));
   add(field("data.image_size", AT(data.image_size), "folders: short side after resizing; 0: 32",
             kNotNegative));
   add(field("data.grayscale", AT(data.grayscale), "folders: read as one channel"));

@@ -285,7 +285,8 @@ double measure_unit(const run::Config& config, const engine::EngineOptions& engi
                                              return torch::rand({count, channels, size, size});
                                            },
                                        .image_shape = {channels, size, size},
-                                       .train_images = 100 * n};
+                                       .train_images = 100 * n,
+                                       .batch = n};
   auto method = methods::make_method(options, context);
   method->train();
   for (auto& encoder : method->encoders()) engine::attach(*encoder, engine);
@@ -299,7 +300,7 @@ double measure_unit(const run::Config& config, const engine::EngineOptions& engi
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (i > 0) best = std::min(best, seconds);
   }
-  return best / (method->forward_units() * static_cast<double>(n));
+  return best / (method->forward_units(n) * static_cast<double>(n));
 }
 
 json to_json(const RunSpec& spec) {

@@ -1,7 +1,6 @@
 #include "study/plan.h"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
 
 #include <algorithm>
 #include <set>
@@ -104,22 +103,7 @@ std::string digest(const run::Config& config) {
 }
 
 double units_per_image(const run::Config& config) {
-  // A method knows its own cost; the smallest one of its kind is built to ask it.
-  auto options = config.method;
-  options.encoder.width = 8;
-  options.encoder.norm = nn::Norm::kNone;
-  options.head.hidden = options.head.out = 8;
-  options.ebclr.buffer.size = 1;
-  options.moco.queue = 1;
-  options.simsiam.predictor_hidden = options.byol.predictor_hidden = 8;
-  const methods::MethodContext context{.data_proposals =
-                                           [](int64_t n, core::Rng&) {
-                                             return torch::zeros({n, 1, 16, 16});
-                                           },
-                                       .image_shape = {1, 16, 16},
-                                       .train_images = 2};
-  options.encoder.channels = 1;
-  return methods::make_method(options, context)->forward_units();
+  return methods::forward_units(config.method, config.train.batch_size);
 }
 
 Plan make_plan(const Study& study, const std::string& scale, const Scales& scales, int seeds,
@@ -132,7 +116,6 @@ Plan make_plan(const Study& study, const std::string& scale, const Scales& scale
             .decides = at >= scales.decides.size() || scales.decides[at],
             .judging = scales.judging[at]};
   std::map<std::string, size_t> known;
-  std::map<std::string, double> units;  // by method and what changes its cost
   for (const auto& row : study.rows) {
     for (const auto& column : study.columns) {
       if (!wanted(selection, study.row_axis, row) || !wanted(selection, study.column_axis, column)) continue;
@@ -162,14 +145,9 @@ Plan make_plan(const Study& study, const std::string& scale, const Scales& scale
           }
           const int64_t all = set_size(config.data.source);
           spec.images = config.data.limit > 0 ? std::min(all, config.data.limit) : all;
-          const auto& e = config.method.ebclr;
-          const auto cost = fmt::format("{} {} {} {} {} {} {}", config.method.name, e.objective.lambda,
-                                        static_cast<int>(e.sampler.kind), e.sampler.steps, e.sampler.outer,
-                                        e.sampler.inner, config.method.moco.symmetric);
-          if (!units.count(cost)) units[cost] = units_per_image(config);
           spec.forward_units =
-              units[cost] * static_cast<double>(spec.images / config.train.batch_size *
-                                                config.train.batch_size * config.train.epochs);
+              units_per_image(config) * static_cast<double>(spec.images / config.train.batch_size *
+                                                            config.train.batch_size * config.train.epochs);
           plan.runs.push_back(std::move(spec));
         }
         auto& spec = plan.runs[it->second];

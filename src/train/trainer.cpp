@@ -156,8 +156,8 @@ struct Trainer::Impl {
                                              "it with --set train.batch_size={}",
                                              images->name, images->size(), config.train.batch_size,
                                              std::max<int64_t>(2, images->size() / 4)));
-    if (config.method.name != "ebclr" && config.train.batch_size < 2)
-      core::usage_error("train", "train.batch_size must be at least 2");
+    if (const auto least = methods::least_batch(config.method.name); config.train.batch_size < least)
+      core::usage_error("train", fmt::format("train.batch_size must be at least {}", least));
   }
 
   void build() {
@@ -173,7 +173,8 @@ struct Trainer::Impl {
     method_options.seed = config.train.seed;
     methods::MethodContext context{.data_proposals = data_proposals(images, config.views),
                                    .image_shape = {images->channels(), images->height(), images->width()},
-                                   .train_images = images->size()};
+                                   .train_images = images->size(),
+                                   .batch = config.train.batch_size};
     method = methods::make_method(method_options, context);
     method->to(options.device);
     method->train();
@@ -205,11 +206,7 @@ struct Trainer::Impl {
     if (auto* buffer = method->buffer())
       note(fmt::format("replay buffer: {} chains, {}", buffer->size(),
                        core::human_bytes(static_cast<double>(buffer->bytes()))));
-    if (config.method.name == "moco" && config.method.moco.queue >= images->size())
-      warn(
-          fmt::format("moco.queue {} is not smaller than the {} train images: an image can meet its own old "
-                      "key as a negative",
-                      config.method.moco.queue, images->size()));
+    for (const auto& text : method->warnings()) warn(text);
     if (!options.resume) {
       // The state before the first step: where a roll-back can always go.
       writer->submit(snapshot());
@@ -290,10 +287,11 @@ struct Trainer::Impl {
     if (!std::isfinite(loss)) return "the loss is not finite";
     for (const auto& [name, value] : values) {
       if (!std::isfinite(value)) return fmt::format("{} is not finite", name);
-      const double tau = config.method.ebclr.objective.tau;
-      const double max_gap = config.guard.max_gap > 0 ? config.guard.max_gap : 0.9 * 4 / tau;
-      if (name == "gap" && std::abs(value) > max_gap)
-        return fmt::format("the energy gap {:.3g} ran away (limit {:.3g})", value, max_gap);
+      for (auto limit : method->limits()) {
+        if (limit.metric == "gap" && config.guard.max_gap > 0) limit.value = config.guard.max_gap;
+        if (name == limit.metric && std::abs(value) > limit.value)
+          return fmt::format("the energy {} {:.3g} ran away (limit {:.3g})", name, value, limit.value);
+      }
       if (name == "output_norm" && value > config.guard.max_output_norm)
         return fmt::format("the output norm {:.3g} ran away (limit {:.3g})", value,
                            config.guard.max_output_norm);
@@ -418,7 +416,7 @@ struct Trainer::Impl {
 
       const int64_t n = input.view1.size(0);
       position.seconds += seconds_since(start);
-      position.forward_units += method->forward_units() * static_cast<double>(n);
+      position.forward_units += method->forward_units(n) * static_cast<double>(n);
       ++position.step;
       if (++position.batch == steps_per_epoch) position.batch = 0, ++position.epoch;
       interval_images += n;

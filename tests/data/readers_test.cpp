@@ -208,6 +208,26 @@ TEST(Catalog, LoadsNamedSetsAndFindsForeignFolders) {
   EXPECT_TRUE(present && absent);
 }
 
+TEST(Catalog, ValidationImagesComeFromTrainAndLeaveIt) {
+  const Scratch dir;
+  write_cifar10(dir, "cifar10");
+  const auto whole = load({.source = "cifar10", .data_root = dir.path()});
+  const auto split = load({.source = "cifar10", .data_root = dir.path(), .seed = 3, .validation = 5});
+  EXPECT_EQ(split.train.size(), 10);
+  EXPECT_EQ(split.test.size(), 5);
+  EXPECT_EQ(split.test.split, "validation");
+  const auto sorted = [](const torch::Tensor& pixels) {
+    return std::get<0>(pixels.flatten(1).select(1, 0).sort());
+  };
+  EXPECT_TRUE(
+      torch::equal(sorted(torch::cat({split.train.pixels, split.test.pixels})), sorted(whole.train.pixels)));
+  EXPECT_EQ(load({.source = "cifar10", .data_root = dir.path(), .limit = 4, .validation = 5}).train.size(),
+            4);
+  EXPECT_THAT(error_of([&] { load({.source = "cifar10", .data_root = dir.path(), .validation = 15}); }),
+              HasSubstr("validation is 15"));
+  EXPECT_THAT(error_of([&] { load({.source = "shapes", .validation = 5}); }), HasSubstr("shapes"));
+}
+
 TEST(Catalog, RejectsWhatDoesNotApply) {
   const Scratch dir;
   write_cifar10(dir, "cifar10");

@@ -77,6 +77,23 @@ TEST(Objective, WeightsScaleTheirTerms) {
   EXPECT_NEAR(only_disc.loss.item<double>(), 3 * only_disc.discriminative.item<double>(), 1e-10);
 }
 
+TEST(Objective, FewSamplesArePenalisedAsIfTheyWereOnePerImage) {
+  auto [f1, f2, fn] = golden_outputs();
+  const auto few = fn.narrow(0, 0, 2);
+  const auto objective = ebclr_objective(f1, f2, few, {});
+  EXPECT_NEAR(objective.output_penalty.item<double>(),
+              (f1.square().sum() + few.square().sum() * 4).item<double>(), 1e-8);
+  EXPECT_NEAR(objective.energy_samples.item<double>(), energy(few, f2, 0.1).mean().item<double>(), 1e-10);
+}
+
+TEST(Objective, ViewPenaltyIsThatOfTheGenerativeTermWithoutIt) {
+  auto [f1, f2, fn] = golden_outputs();
+  const auto plain = ebclr_objective(f1, f2, {}, {.lambda = 0});
+  const auto careful = ebclr_objective(f1, f2, {}, {.lambda = 0, .view_l2 = 0.1 * 0.001});
+  EXPECT_NEAR((careful.loss - plain.loss).item<double>(), 0.1 * 0.001 * f1.square().sum().item<double>(),
+              1e-10);
+}
+
 TEST(Objective, SamplerReferencesCarryNoGradient) {
   auto [f1, f2, fn] = golden_outputs();
   EXPECT_FALSE(sampler_references(f1, f2, Marginal::kApprox1).requires_grad());

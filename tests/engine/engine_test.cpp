@@ -27,8 +27,8 @@ struct Case {
 };
 
 std::vector<Case> cases() {
-  EncoderOptions narrow, grey, relu, deep, norm, grey_norm;
-  narrow.width = deep.width = norm.width = 8;
+  EncoderOptions narrow, grey, relu, deep, norm, grey_norm, sws;
+  narrow.width = deep.width = norm.width = sws.width = 8;
   grey.width = grey_norm.width = 24;
   grey.channels = grey_norm.channels = 1;
   relu.width = 16;
@@ -36,6 +36,8 @@ std::vector<Case> cases() {
   deep.arch = "resnet34";
   deep.init = nn::Init::kResidual;
   norm.norm = grey_norm.norm = nn::Norm::kBatch;
+  sws.norm = nn::Norm::kSws;
+  sws.skip = 0.5;
   std::vector<Case> list;
   for (const cpu::Kernels* k : cpu::available_kernels()) {
     const std::string set = k->name;
@@ -45,6 +47,7 @@ std::vector<Case> cases() {
     list.push_back({deep, 1, 33, 16, 2, set});
     list.push_back({norm, 6, 32, 32, 2, set});
     list.push_back({grey_norm, 4, 19, 28, 3, set});
+    list.push_back({sws, 3, 24, 32, 2, set});
   }
   return list;
 }

@@ -82,9 +82,98 @@ TEST(Ebclr, ReportsWhatItDoes) {
 TEST(Ebclr, CountsForwardUnits) {
   auto o = small_ebclr();
   o.ebclr.sampler.steps = 10;
-  EXPECT_EQ(make_method(o, context(torch::zeros({2, 3, 16, 16})))->forward_units(), 29);
+  EXPECT_EQ(make_method(o, context(torch::zeros({2, 3, 16, 16})))->forward_units(64), 29);
   o.ebclr.objective.lambda = 0;
-  EXPECT_EQ(make_method(o, context(torch::zeros({2, 3, 16, 16})))->forward_units(), 6);
+  EXPECT_EQ(make_method(o, context(torch::zeros({2, 3, 16, 16})))->forward_units(64), 6);
+}
+
+TEST(Ebclr, FewChainsCostTheirShareAndNothingIsBuiltToKnowIt) {
+  auto o = small_ebclr();
+  o.ebclr.sampler.steps = 5;
+  EXPECT_EQ(forward_units(o, 64), 6 + 13);
+  o.ebclr.chains = 8;
+  EXPECT_DOUBLE_EQ(forward_units(o, 64), 6 + 13.0 / 8);  // 6 + c (2 T + 3)
+  EXPECT_DOUBLE_EQ(forward_units(o, 16), 6 + 13.0 / 2);
+  o.ebclr.chains = 0.125;
+  EXPECT_DOUBLE_EQ(forward_units(o, 64), 6 + 13.0 / 8);
+  auto ctx = context(torch::zeros({2, 3, 16, 16}));
+  ctx.batch = 64;
+  EXPECT_EQ(make_method(o, ctx)->forward_units(64), forward_units(o, 64));
+}
+
+TEST(Ebclr, ChainsAreANumberOrAShare) {
+  EXPECT_EQ(chains_of(0, 64), 64);
+  EXPECT_EQ(chains_of(8, 64), 8);
+  EXPECT_EQ(chains_of(0.125, 64), 8);
+  EXPECT_EQ(chains_of(0.001, 64), 1);
+  EXPECT_EQ(chains_of(96, 64), 96);
+  testing::expect_error(
+      core::ExitCode::kUsage, [] { chains_of(2.5, 64); }, "sampler.chains", "2.5");
+  EXPECT_EQ(buffer_size_of(5000, 0, 64), 5000);
+  EXPECT_EQ(buffer_size_of(5000, 8, 64), 625);
+  EXPECT_EQ(buffer_size_of(5, 8, 64), 8) << "room for a step's chains";
+}
+
+TEST(Ebclr, FewChainsAreVisitedAsOften) {
+  auto o = small_ebclr();
+  o.ebclr.chains = 2;
+  o.ebclr.buffer = {.size = 32, .rho = 0};
+  auto ctx = context(torch::rand({4, 3, 16, 16}) * 2 - 1);
+  ctx.batch = 8;
+  auto method = make_method(o, ctx);
+  EXPECT_EQ(method->buffer()->size(), 8);
+  const StepInput input{torch::rand({8, 3, 16, 16}), torch::rand({8, 3, 16, 16})};
+  for (int i = 0; i < 20; ++i) {
+    method->step(input);
+    method->after_update(input);
+  }
+  EXPECT_EQ(method->buffer()->counts().sum().item<int64_t>(), 40);
+}
+
+TEST(Ebclr, BalanceMovesItsSettingAndSurvivesACheckpoint) {
+  struct Row {
+    ebm::BalanceKind kind;
+    const char* metric;
+    double first;
+    bool grows;
+  };
+  for (const auto& row : {Row{ebm::BalanceKind::kStepSize, "step_size", 0.05, true},
+                          Row{ebm::BalanceKind::kSteps, "sgld_steps", 2, true},
+                          Row{ebm::BalanceKind::kLambda, "lambda", 0.1, false}}) {
+    auto o = small_ebclr();
+    o.ebclr.balance = {
+        .kind = row.kind, .target = -1e9, .rate = 0.5, .window = 2};  // the gap is always too large
+    const auto ctx = context(torch::zeros({2, 3, 16, 16}));
+    auto method = make_method(o, ctx);
+    const StepInput input{torch::rand({4, 3, 16, 16}), torch::rand({4, 3, 16, 16})};
+    std::vector<double> seen;
+    for (int i = 0; i < 5; ++i) {
+      seen.push_back(metrics_of(method->step(input)).at(row.metric));
+      method->after_update(input);
+    }
+    EXPECT_EQ(seen[0], row.first) << row.metric;
+    EXPECT_EQ(seen[1], row.first) << row.metric;
+    if (row.grows)
+      EXPECT_GT(seen[2], seen[1]) << row.metric;
+    else
+      EXPECT_LT(seen[2], seen[1]) << row.metric;
+    auto again = make_method(o, ctx);
+    again->load_small_state(nlohmann::json::parse(method->small_state().dump()));
+    EXPECT_EQ(metrics_of(again->step(input)).at(row.metric), metrics_of(method->step(input)).at(row.metric));
+    EXPECT_EQ(again->forward_units(4), method->forward_units(4));
+  }
+}
+
+TEST(Ebclr, AdaptiveStepsAndABalanceExcludeEachOther) {
+  auto o = small_ebclr();
+  o.ebclr.adaptive.on = true;
+  o.ebclr.balance.kind = ebm::BalanceKind::kLambda;
+  testing::expect_error(
+      core::ExitCode::kUsage,
+      [&] {
+        make_method(o, context(torch::zeros({2, 3, 16, 16})));
+      },
+      "adaptive.on", "balance.kind");
 }
 
 TEST(Ebclr, WithoutGenerativeTermKeepsNoChains) {

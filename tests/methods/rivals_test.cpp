@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(Rivals, EveryRival, ::testing::Values("simclr", "moco",
 
 TEST(Rivals, CostInForwardUnits) {
   for (const auto& [name, units] : {std::pair{"simclr", 6.0}, {"moco", 4.0}, {"simsiam", 6.0}, {"byol", 8.0}})
-    EXPECT_EQ(make_method(small_rival(name), {})->forward_units(), units) << name;
+    EXPECT_EQ(make_method(small_rival(name), {})->forward_units(64), units) << name;
 }
 
 TEST(Simclr, NormFreeIsEbclrWithoutItsGenerativeTerm) {
@@ -152,7 +152,7 @@ TEST(Moco, SymmetricEnqueuesBothViews) {
   auto method = make_method(o, {});
   update(*method, batch(3, 1));
   EXPECT_EQ(state_named(*method, "queue_position").item<int64_t>(), 6);
-  EXPECT_EQ(method->forward_units(), 8);
+  EXPECT_EQ(method->forward_units(64), 8);
 }
 
 TEST(Byol, TargetStartsAsACopyAndFollowsTheCosine) {

@@ -104,7 +104,7 @@ TEST(Encoder, RefusesBadOptionsAndImages) {
       },
       "12x12", "16x16");
   testing::expect_error(
-      ExitCode::kUsage, [] { parse_norm("layer"); }, "layer", "none or batch");
+      ExitCode::kUsage, [] { parse_norm("layer"); }, "layer", "none, batch or sws");
 }
 
 TEST(FreezeParameters, OnlyInputGradientsInside) {
