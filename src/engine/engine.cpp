@@ -309,6 +309,7 @@ std::string obstacle(nn::Encoder& encoder, const EngineOptions& options, const c
     return options.instructions.empty() ? "this processor has no AVX2 with FMA"
                                         : fmt::format("this processor has no {}", options.instructions);
   }
+  if (encoder.options().stem != nn::Stem::kCifar) return "encoder.stem is not cifar, and has no kernels yet";
   if (encoder.options().arch == "resnet50") return "resnet50 has bottleneck blocks, which have no kernels";
   return cpu::unsupported({.channels = static_cast<int>(encoder.options().channels),
                            .width = static_cast<int>(encoder.options().width)},

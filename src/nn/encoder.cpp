@@ -17,6 +17,18 @@ torch::nn::Conv2d make_conv(int64_t in, int64_t out, int64_t kernel, int64_t str
       torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(bias));
 }
 
+torch::nn::Conv2d make_stem(const EncoderOptions& o, bool bias) {
+  switch (o.stem) {
+    case Stem::kImagenet:
+      return make_conv(o.channels, o.width, 7, 2, bias);
+    case Stem::kPatch:
+      return torch::nn::Conv2d(torch::nn::Conv2dOptions(o.channels, o.width, 4).stride(4).bias(bias));
+    case Stem::kCifar:
+      break;
+  }
+  return make_conv(o.channels, o.width, 3, 1, bias);
+}
+
 struct Arch {
   std::string_view name;
   bool bottleneck;
@@ -53,6 +65,10 @@ torch::Tensor convolve(const torch::nn::Conv2d& conv, const PlainConv& plain, co
 
 }  // namespace
 
+int64_t stem_stride(Stem stem) {
+  return stem == Stem::kCifar ? 1 : 4;
+}
+
 double slope_of(Activation activation) {
   return activation == Activation::kLeakyRelu ? kLeakySlope : 0.0;
 }
@@ -81,7 +97,7 @@ Block::Block(bool bottleneck, int64_t in, int64_t planes, int64_t stride, const 
   if (stride != 1 || in != out) {
     shortcut = torch::nn::Sequential(make_conv(in, out, 1, stride, !norm));
     if (norm) shortcut->push_back(torch::nn::BatchNorm2d(out));
-    register_module("shortcut", shortcut);
+    register_module(options.stem == Stem::kImagenet ? "downsample" : "shortcut", shortcut);
   }
   layers_ = {{conv1, bn1}, {conv2, bn2}};
   if (bottleneck) layers_.push_back({conv3, bn3});
@@ -120,7 +136,7 @@ Encoder::Encoder(const EncoderOptions& options, uint64_t seed) : options_(option
     core::usage_error("nn.encoder",
                       fmt::format("{} input channels; images must have 1 or 3", options.channels));
   const bool norm = options.norm == Norm::kBatch;
-  conv1 = register_module("conv1", make_conv(options.channels, options.width, 3, 1, !norm));
+  conv1 = register_module("conv1", make_stem(options, !norm));
   if (norm) bn1 = register_module("bn1", torch::nn::BatchNorm2d(options.width));
   if (options.norm == Norm::kSws)
     standardised_ = standardise(*this, "conv1", conv1, 1);  // images are no activations
@@ -164,7 +180,8 @@ Encoder::Encoder(const EncoderOptions& options, uint64_t seed) : options_(option
 torch::Tensor Encoder::stem(const torch::Tensor& x) {
   auto h = standardised_ ? convolve(conv1, standardised_->plain(), x) : conv1->forward(x);
   if (!bn1.is_empty()) h = bn1->forward(h);
-  return activate(h, options_.activation);
+  h = activate(h, options_.activation);
+  return options_.stem == Stem::kImagenet ? torch::max_pool2d(h, 3, 2, 1) : h;
 }
 
 torch::Tensor Encoder::run_stages(torch::Tensor h, size_t first, size_t last) {
@@ -179,6 +196,10 @@ torch::Tensor Encoder::forward(const torch::Tensor& x) {
   if (x.size(2) < 16 || x.size(3) < 16)
     core::usage_error("nn.encoder",
                       fmt::format("images of {}x{} are too small; 16x16 is the least", x.size(3), x.size(2)));
+  if (options_.stem == Stem::kPatch && (x.size(2) % 4 != 0 || x.size(3) % 4 != 0))
+    core::usage_error("nn.encoder", fmt::format("images of {}x{} do not divide into the 4x4 patches of "
+                                                "encoder.stem patch; choose a size that is a multiple of 4",
+                                                x.size(3), x.size(2)));
   return backend_ ? backend_->forward(x) : forward_reference(x);
 }
 
@@ -249,6 +270,14 @@ Init parse_init(const std::string& name) {
   if (name == "torch") return Init::kTorch;
   if (name == "residual") return Init::kResidual;
   core::usage_error("nn.encoder", fmt::format("unknown encoder.init '{}'; choose torch or residual", name));
+}
+
+Stem parse_stem(const std::string& name) {
+  if (name == "cifar") return Stem::kCifar;
+  if (name == "imagenet") return Stem::kImagenet;
+  if (name == "patch") return Stem::kPatch;
+  core::usage_error("nn.encoder",
+                    fmt::format("unknown encoder.stem '{}'; choose cifar, imagenet or patch", name));
 }
 
 }  // namespace ebclr::nn

@@ -1,6 +1,7 @@
 #pragma once
-// The paper's encoder (ResNet with the CIFAR stem) and projection heads. The torch code here is the
-// reference, the fallback and the GPU path; a faster backend may be plugged in behind `forward`.
+// The paper's encoder (ResNet with the CIFAR stem, or one for larger images) and projection heads. The torch
+// code here is the reference, the fallback and the GPU path; a faster backend may be plugged in behind
+// `forward`.
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -21,6 +22,11 @@ enum class Activation { kLeakyRelu, kRelu };
 /// kTorch: libtorch's defaults (the paper's). kResidual: Kaiming for the activation, each block's last
 /// convolution scaled by 0.35, zero biases; it matters without BatchNorm (docs/fidelity.md).
 enum class Init { kTorch, kResidual };
+/// What stands before the first stage. kCifar: 3x3 at full resolution (the paper's). kImagenet: 7x7 with
+/// stride 2 and 3x3 max pooling with stride 2, torchvision's shapes and names. kPatch: 4x4 with stride 4,
+/// each pixel in exactly one window, so that its gradient is spread evenly. The last two hand the stages a
+/// quarter of the side.
+enum class Stem { kCifar, kImagenet, kPatch };
 
 /// Negative slope of the leaky ReLU of the paper.
 inline constexpr double kLeakySlope = 0.2;
@@ -33,7 +39,11 @@ struct EncoderOptions {
   Activation activation = Activation::kLeakyRelu;
   Init init = Init::kTorch;  ///< with kSws the scale of the first weights does not matter
   double skip = 0;           ///< kSws: first factor of each residual branch
+  Stem stem = Stem::kCifar;
 };
+
+/// Side of the first stage is the image's divided by this (rounded up for kImagenet).
+int64_t stem_stride(Stem stem);
 
 /// Negative slope of an activation (0 for ReLU).
 double slope_of(Activation activation);
@@ -78,13 +88,15 @@ class Block : public torch::nn::Module {
   Activation activation_;
 };
 
-/// Images to features. Parameter names are those of the paper's released code.
+/// Images to features. Parameter names are those of the paper's released code; with Stem::kImagenet those of
+/// torchvision's ResNets, which differ in one word (downsample instead of shortcut).
 class Encoder : public torch::nn::Module {
  public:
   /// Weights are drawn from `seed` alone.
   Encoder(const EncoderOptions& options, uint64_t seed);
 
-  /// x [N, C, H, W] in [-1, 1], H and W from 16 -> features [N, feature_dim()].
+  /// x [N, C, H, W] in [-1, 1], H and W from 16, multiples of 4 with Stem::kPatch -> features [N,
+  /// feature_dim()].
   torch::Tensor forward(const torch::Tensor& x);
   /// The plain torch path, whatever backend is set.
   torch::Tensor forward_reference(const torch::Tensor& x);
@@ -169,9 +181,10 @@ std::vector<std::pair<std::string, torch::Tensor>> state_of(const torch::nn::Mod
 /// Copies parameters and buffers of `from` into `to` (same structure).
 void copy_state(const torch::nn::Module& from, torch::nn::Module& to);
 
-/// Norm, activation and init by their configuration names; throws Error naming the choices.
+/// Norm, activation, init and stem by their configuration names; throws Error naming the choices.
 Norm parse_norm(const std::string& name);
 Activation parse_activation(const std::string& name);
 Init parse_init(const std::string& name);
+Stem parse_stem(const std::string& name);
 
 }  // namespace ebclr::nn

@@ -122,7 +122,7 @@ Field choice(const char* key, Access access, Names<E> names, const char* doc) {
   }
 
 std::vector<Field> make_fields() {
-  using nn::Activation, nn::Norm, nn::Init;
+  using nn::Activation, nn::Norm, nn::Init, nn::Stem;
   std::vector<Field> f;
   const auto add = [&](Field field) { f.push_back(std::move(field)); };
   Names<std::string> method_names;
@@ -225,6 +225,11 @@ std::vector<Field> make_fields() {
   add(choice<Init>("encoder.init", AT(method.encoder.init),
                    {{"torch", Init::kTorch}, {"residual", Init::kResidual}},
                    "first weights: libtorch's, or scaled for a norm-free net"));
+  add(choice<Stem>(
+      "encoder.stem", AT(method.encoder.stem),
+      {{"cifar", Stem::kCifar}, {"imagenet", Stem::kImagenet}, {"patch", Stem::kPatch}},
+      "what stands before the first stage: 3x3 at full resolution, 7x7 with stride 2 and max pooling "
+      "(from about 96 pixels), or 4x4 with stride 4"));
   add(field("head.out", AT(method.head.out), "output dimension of the projection", kAtLeastOne));
   add(field("head.hidden", AT(method.head.hidden),
             "hidden width of the projection; 0: as wide as the features", kNotNegative));

@@ -91,6 +91,68 @@ TEST(Encoder, CutsComposeToTheWhole) {
     EXPECT_TRUE(torch::equal(encoder.forward_tail(encoder.forward_head(x, cut), cut), want));
 }
 
+// torchvision.models.resnet18().state_dict(): 122 entries, two of them of the classifier that we leave out.
+TEST(Stem, ImagenetHasTorchvisionsNamesAndShapes) {
+  Encoder encoder({.norm = Norm::kBatch, .activation = Activation::kRelu, .stem = Stem::kImagenet}, 0);
+  const auto state = state_of(encoder, "");
+  EXPECT_EQ(state.size(), 120u);
+  const auto shape = [&](const std::string& name) {
+    for (const auto& [n, t] : state)
+      if (n == name) return t.sizes().vec();
+    return std::vector<int64_t>{-1};
+  };
+  EXPECT_EQ(shape("conv1.weight"), (std::vector<int64_t>{64, 3, 7, 7}));
+  EXPECT_EQ(shape("bn1.running_var"), (std::vector<int64_t>{64}));
+  EXPECT_EQ(shape("layer2.0.downsample.0.weight"), (std::vector<int64_t>{128, 64, 1, 1}));
+  EXPECT_EQ(shape("layer2.0.downsample.1.num_batches_tracked"), (std::vector<int64_t>{}));
+  EXPECT_EQ(shape("layer4.1.bn2.bias"), (std::vector<int64_t>{512}));
+  EXPECT_EQ(shape("layer2.0.shortcut.0.weight"), (std::vector<int64_t>{-1}));
+  Encoder deep({.arch = "resnet50", .norm = Norm::kBatch, .stem = Stem::kImagenet}, 0);
+  EXPECT_EQ(state_of(deep, "").size(), 318u);  // torchvision's resnet50 has 320
+}
+
+TEST(Stem, ImagenetComputesWhatItsLayersSay) {
+  torch::NoGradGuard guard;
+  Encoder encoder({.width = 8, .stem = Stem::kImagenet}, 4);
+  const auto x = torch::randn({2, 3, 30, 21});
+  auto h = torch::conv2d(x, encoder.conv1->weight, encoder.conv1->bias, 2, 3);
+  h = torch::max_pool2d(torch::leaky_relu(h, 0.2), 3, 2, 1);
+  EXPECT_EQ(h.sizes(), (std::vector<int64_t>{2, 8, 8, 6}));
+  EXPECT_TRUE(torch::equal(encoder.forward_head(x, 0), h));
+  EXPECT_TRUE(torch::equal(encoder.forward_tail(h, 0), encoder.forward(x)));
+}
+
+TEST(Stem, PatchTouchesEachPixelOnce) {
+  Encoder encoder({.width = 8, .stem = Stem::kPatch}, 4);
+  auto x = torch::randn({1, 3, 32, 20}).requires_grad_();
+  const auto h = encoder.forward_head(x, 0);
+  EXPECT_EQ(h.sizes(), (std::vector<int64_t>{1, 8, 8, 5}));
+  // The gradient of one place of the stem's output reaches its own 4 x 4 pixels and nothing else.
+  const auto g = torch::autograd::grad({h[0].select(1, 2).select(1, 3).sum()}, {x})[0].abs().sum(1)[0];
+  EXPECT_GT(g.slice(0, 8, 12).slice(1, 12, 16).min().item<double>(), 0);
+  g.slice(0, 8, 12).slice(1, 12, 16).zero_();
+  EXPECT_EQ(g.sum().item<double>(), 0);
+  testing::expect_error(
+      core::ExitCode::kUsage,
+      [&] {
+        encoder.forward(torch::zeros({1, 3, 30, 32}));
+      },
+      "32x30", "multiple of 4");
+}
+
+TEST(Stem, AllTakeTheSmallestAndLargeImages) {
+  torch::NoGradGuard guard;
+  for (auto stem : {Stem::kCifar, Stem::kImagenet, Stem::kPatch}) {
+    Encoder encoder({.width = 8, .stem = stem}, 0);
+    for (int64_t size : {16, 64, 128}) {
+      EXPECT_EQ(encoder.forward(torch::randn({1, 3, size, size})).sizes(), (std::vector<int64_t>{1, 64}));
+      EXPECT_EQ(encoder.forward_head(torch::zeros({1, 3, size, size}), 0).size(2), size / stem_stride(stem));
+    }
+  }
+  testing::expect_error(
+      core::ExitCode::kUsage, [] { parse_stem("vit"); }, "vit", "imagenet");
+}
+
 TEST(Encoder, RefusesBadOptionsAndImages) {
   using core::ExitCode;
   testing::expect_error(
