@@ -59,8 +59,10 @@ std::shared_ptr<StandardisedConv> standardise(torch::nn::Module& owner, const st
 }
 
 torch::Tensor convolve(const torch::nn::Conv2d& conv, const PlainConv& plain, const torch::Tensor& t) {
+  // Patches lie side by side without a border; everything else keeps the size before its stride.
+  const int64_t kernel = plain.weight.size(2), stride = conv->options.stride()->at(0);
   return torch::conv2d(t, plain.weight, plain.bias, conv->options.stride(),
-                       /*padding=*/plain.weight.size(2) / 2);
+                       /*padding=*/kernel == stride ? 0 : kernel / 2);
 }
 
 }  // namespace

@@ -143,6 +143,10 @@ TEST(Stem, PatchTouchesEachPixelOnce) {
 TEST(Stem, AllTakeTheSmallestAndLargeImages) {
   torch::NoGradGuard guard;
   for (auto stem : {Stem::kCifar, Stem::kImagenet, Stem::kPatch}) {
+    EXPECT_EQ(Encoder({.width = 8, .norm = Norm::kSws, .stem = stem}, 0)
+                  .forward_head(torch::zeros({1, 3, 32, 32}), 0)
+                  .size(2),
+              32 / stem_stride(stem));
     Encoder encoder({.width = 8, .stem = stem}, 0);
     for (int64_t size : {16, 64, 128}) {
       EXPECT_EQ(encoder.forward(torch::randn({1, 3, size, size})).sizes(), (std::vector<int64_t>{1, 64}));
