@@ -15,11 +15,13 @@
 
 #include "cli/progress.h"
 #include "cli/runtime.h"
+#include "core/csv.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/npy.h"
 #include "core/text.h"
 #include "data/catalog.h"
+#include "data/other_set.h"
 #include "engine/engine.h"
 #include "eval/curve.h"
 #include "eval/judge.h"
@@ -60,14 +62,7 @@ struct Source {
   }
 
   data::SourceOptions options(const run::Run& r) const {
-    data::SourceOptions o = r.config().data;
-    if (!data.empty() && data != o.source) {
-      // Another set: what the run says of its own images does not apply.
-      o.source = data;
-      o.limit = o.limit_test = 0;
-      o.labels_csv.clear();
-      o.grayscale = false;
-    }
+    auto o = data::other_set(r.config().data, data);
     if (!data_root.empty()) o.data_root = data_root;
     if (image_size > 0) o.image_size = image_size;
     if (!labels_csv.empty()) o.labels_csv = labels_csv;
@@ -83,9 +78,7 @@ struct Source {
     return run::Run::open(run);
   }
   void prepare(run::Model& model) const {
-    model.encoder->to(runtime.device);
-    model.head->to(runtime.device);
-    if (runtime.device.is_cpu()) engine::attach(*model.encoder, runtime.engine);
+    engine::place(*model.encoder, model.head.get(), runtime.placement());
   }
   run::Model load(const run::Run& r) const {
     auto model = r.load(checkpoint);
@@ -571,13 +564,7 @@ void run_embed(Source& source, const std::string& out, const std::string& what, 
     text += "\n";
     const float* value = features.data_ptr<float>();
     for (int64_t i = 0; i < set.size(); ++i) {
-      // Quotes as RFC 4180 wants them.
-      std::string name = image_name(set, i);
-      if (name.find_first_of(",\"\n") != std::string::npos) {
-        std::string quoted = "\"";
-        for (char c : name) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-        name = quoted + "\"";
-      }
+      const std::string name = core::csv_field(image_name(set, i));
       const int64_t label = set.labels.defined() ? set.labels[i].item<int64_t>() : data::kNoLabel;
       text += name + "," + (label >= 0 ? std::to_string(label) : "");
       for (int64_t d = 0; d < features.size(1); ++d)

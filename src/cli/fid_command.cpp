@@ -87,8 +87,7 @@ void print_distance(const FidArgs& a, const run::Run& run, const fid::FrechetRes
 
 void fid_of_run(FidArgs a) {
   const auto runtime = apply(a.runtime);
-  a.options.device = runtime.device;
-  a.options.engine = runtime.engine;
+  a.options.placement = runtime.placement();
   a.options.inception = a.inception;
   a.options.data_root = a.data_root;
   const auto run = run::Run::open(a.folder);

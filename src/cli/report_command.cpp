@@ -60,9 +60,7 @@ void write_report(ReportArgs& a) {
              {"written", utc_minute()}};
   const auto runtime = apply(a.runtime);
   o.insight.prepare = [runtime](run::Model& model) {
-    model.encoder->to(runtime.device);
-    model.head->to(runtime.device);
-    if (runtime.device.is_cpu()) engine::attach(*model.encoder, runtime.engine);
+    engine::place(*model.encoder, model.head.get(), runtime.placement());
   };
   ProgressLine line(a.json);
   o.insight.progress = [&](const std::string& what, double share) { line.show(what, share); };

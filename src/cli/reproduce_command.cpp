@@ -353,7 +353,7 @@ void work(const std::string& file, const RuntimeOptions& options) {
     fmt::print("{}", study::progress_line(done, doing));
     std::fflush(stdout);
   };
-  if (!study::perform(spec, runtime.device, runtime.engine, interrupted(), report))
+  if (!study::perform(spec, runtime.placement(), interrupted(), report))
     throw core::Error(core::ExitCode::kInterrupted, "", "");
 }
 

@@ -27,6 +27,8 @@ struct Runtime {
   torch::Device device = torch::kCPU;
   engine::EngineOptions engine;
   int threads = 1;
+
+  engine::Placement placement() const { return {device, engine}; }
 };
 
 /// Sets torch's threads and finds the device; throws Error with what to do.

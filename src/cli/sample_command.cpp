@@ -8,13 +8,14 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/runtime.h"
+#include "core/csv.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/npy.h"
-#include "eval/energy.h"
+#include "data/other_set.h"
+#include "density/samples.h"
 #include "eval/features.h"
 #include "eval/metrics.h"
-#include "fid/model_samples.h"
 #include "plot/plot.h"
 #include "run/run.h"
 
@@ -23,14 +24,13 @@ namespace {
 namespace fs = std::filesystem;
 
 /// The run's density at a checkpoint.
-fid::Density load(const run::Run& run, const std::string& checkpoint, const std::string& data_root,
-                  const Runtime& runtime, int64_t references, int64_t seed) {
-  return fid::load_density(run, {.checkpoint = checkpoint,
-                                 .data_root = data_root,
-                                 .references = references,
-                                 .seed = static_cast<uint64_t>(seed),
-                                 .device = runtime.device,
-                                 .engine = runtime.engine});
+density::Density load(const run::Run& run, const std::string& checkpoint, const std::string& data_root,
+                      const Runtime& runtime, int64_t references, int64_t seed) {
+  return density::load_density(run, {.checkpoint = checkpoint,
+                                     .data_root = data_root,
+                                     .references = references,
+                                     .seed = static_cast<uint64_t>(seed),
+                                     .placement = runtime.placement()});
 }
 
 struct SampleArgs {
@@ -44,10 +44,10 @@ void sample(const SampleArgs& a) {
   const auto runtime = apply(a.runtime);
   const auto run = run::Run::open(a.folder);
   auto density = load(run, a.checkpoint, a.data_root, runtime, a.references, a.seed);
-  fid::ChainStarts starts(run, density, a.init, static_cast<uint64_t>(a.seed));
-  const auto result = eval::draw_samples(*density.model.encoder, *density.model.head, density.references,
-                                         run.config().method.ebclr, starts.next(a.count).to(runtime.device),
-                                         a.steps, starts.age(), static_cast<uint64_t>(a.seed));
+  density::ChainStarts starts(run, density, a.init, static_cast<uint64_t>(a.seed));
+  const auto result =
+      density::draw_samples(density, starts.next(a.count).to(runtime.device),
+                            {.steps = a.steps, .age = starts.age(), .seed = static_cast<uint64_t>(a.seed)});
   const auto grid = result.samples.to(torch::kCPU);
   std::vector<std::string> captions;
   for (int64_t i = 0; i < grid.size(0); ++i)
@@ -95,8 +95,7 @@ void energy(const EnergyArgs& a) {
   std::vector<Part> parts;
   for (const auto& name : {a.data.empty() ? config.data.source : a.data, a.against}) {
     if (name.empty()) continue;
-    auto source = config.data;
-    source.source = name;
+    auto source = data::other_set(config.data, name);
     source.limit = source.limit_test = a.limit;
     if (!a.data_root.empty()) source.data_root = a.data_root;
     auto sets = data::load(source);
@@ -104,16 +103,15 @@ void energy(const EnergyArgs& a) {
     auto adapted = eval::adapt(std::move(set), density.model.encoder->options().channels,
                                density.model.image_shape, a.grayscale);
     for (const auto& n : adapted.notes) fmt::print(stderr, "note: {}: {}\n", name, n);
-    auto e = eval::energies(*density.model.encoder, *density.model.head, density.references,
-                            config.method.ebclr.objective.tau, adapted.set);
+    auto e = density::energies(density, adapted.set);
     parts.push_back({name, std::move(adapted.set), e});
   }
-  std::string csv = "set,image,file,label,energy\n";
+  std::string csv = core::csv_line({"set", "image", "file", "label", "energy"});
   for (const auto& p : parts)
     for (int64_t i = 0; i < p.energies.size(0); ++i)
-      csv += fmt::format("{},{},{},{},{}\n", p.name, i,
-                         p.set.files.empty() ? "" : p.set.files[static_cast<size_t>(i)],
-                         p.set.labels[i].item<int64_t>(), p.energies[i].item<float>());
+      csv += core::csv_line(
+          {p.name, std::to_string(i), p.set.files.empty() ? "" : p.set.files[static_cast<size_t>(i)],
+           std::to_string(p.set.labels[i].item<int64_t>()), fmt::format("{}", p.energies[i].item<float>())});
   core::write_atomically(a.out, csv, "energy");
   std::vector<plot::Sample> samples;
   nlohmann::ordered_json j = {{"out", a.out}, {"sets", nlohmann::ordered_json::array()}};

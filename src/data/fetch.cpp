@@ -1,9 +1,7 @@
 #include "data/fetch.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <httplib.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -15,6 +13,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/file_lock.h"
 #include "core/files.h"
 #include "core/quiet_stderr.h"
 #include "core/text.h"
@@ -56,27 +55,6 @@ bool sums_hold(const Recipe& recipe, const fs::path& folder) {
       return false;
   return true;
 }
-
-// One process at a time works on a set; the lock goes with the process.
-class FolderLock {
- public:
-  FolderLock(const fs::path& path, const FetchOptions& o)
-      : fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
-    if (fd_ < 0)
-      core::run_error(kFetchComponent,
-                      fmt::format("{}: cannot be written: {}", path.string(), std::strerror(errno)));
-    if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
-    report(o, "waiting for another process that obtains the same set");
-    while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
-    }
-  }
-  ~FolderLock() { ::close(fd_); }
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-
- private:
-  int fd_;
-};
 
 struct Url {
   std::string origin, path;  // "https://host:port", "/a/b"
@@ -467,7 +445,10 @@ FetchResult fetch(const Recipe& recipe, const FetchOptions& o) {
     }
     const auto staging = root / ("." + recipe.name + ".staging");
     fs::create_directories(staging);
-    const FolderLock lock(root / ("." + recipe.name + ".lock"), o);
+    // One process at a time works on a set.
+    const auto lock = core::FileLock::wait(root / ("." + recipe.name + ".lock"), kFetchComponent, [&] {
+      report(o, "waiting for another process that obtains the same set");
+    });
     fs::create_directories(staging);  // another process may have finished and tidied up
     if (sums_hold(recipe, result.folder)) {
       result.source = "present";

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numeric>
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "data/class_rows.h"
 
 namespace ebclr::data {
 
@@ -19,26 +19,12 @@ constexpr std::string_view kImageSetComponent = "data.set";
 // What the draws of kSubset are for.
 constexpr uint64_t kLimitDraw = 1, kHoldOutDraw = 2;
 
-template <typename T>
-void shuffle(std::vector<T>& items, core::Rng rng) {
-  for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[rng.below(i)]);
-}
-
 // Indices per label, each list in a seeded order. Unlabelled images are a group of their own (kNoLabel).
-std::map<int64_t, std::vector<int64_t>> shuffled_groups(const ImageSet& set, uint64_t seed, uint64_t draw) {
-  std::map<int64_t, std::vector<int64_t>> groups;
-  const auto labels =
-      set.labels.defined() ? set.labels.contiguous() : torch::full({set.size()}, kNoLabel, torch::kInt64);
-  const auto* label = labels.data_ptr<int64_t>();
-  for (int64_t i = 0; i < set.size(); ++i) groups[label[i]].push_back(i);
-  for (auto& [l, indices] : groups)
-    shuffle(indices, core::Rng(seed, core::Stream::kSubset, {draw, static_cast<uint64_t>(l)}));
-  return groups;
-}
-
-torch::Tensor sorted_tensor(std::vector<int64_t> v) {
-  std::sort(v.begin(), v.end());
-  return torch::tensor(v, torch::kInt64);
+ClassRows shuffled_groups(const ImageSet& set, uint64_t seed, uint64_t draw) {
+  const auto labels = set.labels.defined() ? set.labels : torch::full({set.size()}, kNoLabel, torch::kInt64);
+  return shuffled_rows(labels, [&](int64_t label) {
+    return core::Rng(seed, core::Stream::kSubset, {draw, static_cast<uint64_t>(label)});
+  });
 }
 
 // How many of `total` each group gives when shares follow sizes: largest remainders round up.
@@ -120,7 +106,7 @@ ImageSet limit(const ImageSet& set, int64_t limit, uint64_t seed) {
       --wanted;
     }
   }
-  return select(set, sorted_tensor(std::move(taken)));
+  return select(set, sorted_rows(std::move(taken)));
 }
 
 std::pair<torch::Tensor, torch::Tensor> hold_out(const ImageSet& set, double fraction, uint64_t seed) {
@@ -128,17 +114,12 @@ std::pair<torch::Tensor, torch::Tensor> hold_out(const ImageSet& set, double fra
     core::usage_error(kImageSetComponent,
                       fmt::format("held-out fraction is {}; expected at least 0 and below 1", fraction));
   const auto groups = shuffled_groups(set, seed, kHoldOutDraw);
-  std::vector<int64_t> rest, held, sizes;
+  std::vector<int64_t> sizes;
   for (const auto& [label, indices] : groups) sizes.push_back(static_cast<int64_t>(indices.size()));
   const auto total = static_cast<int64_t>(std::llround(fraction * static_cast<double>(set.size())));
   const auto counts = total > 0 ? proportional(sizes, total) : std::vector<int64_t>(sizes.size(), 0);
-  size_t g = 0;
-  for (const auto& [label, indices] : groups) {
-    held.insert(held.end(), indices.begin(), indices.begin() + counts[g]);
-    rest.insert(rest.end(), indices.begin() + counts[g], indices.end());
-    ++g;
-  }
-  return {sorted_tensor(std::move(rest)), sorted_tensor(std::move(held))};
+  size_t group = 0;
+  return split_classes(groups, [&](int64_t, int64_t) { return counts[group++]; });
 }
 
 torch::Tensor to_unit_range(const torch::Tensor& pixels) {

@@ -27,6 +27,18 @@ constexpr int64_t kFillChunk = 1024;
 
 }  // namespace
 
+torch::Tensor uniform_images(int64_t n, const std::vector<int64_t>& shape, core::Rng& rng) {
+  std::vector<int64_t> sizes = {n};
+  sizes.insert(sizes.end(), shape.begin(), shape.end());
+  auto out = torch::empty(sizes, torch::kFloat32);
+  for (float *p = out.data_ptr<float>(), *end = p + out.numel(); p != end; ++p) *p = rng.uniform(-1.0f, 1.0f);
+  return out;
+}
+
+ProposalSource uniform_proposals(std::vector<int64_t> shape) {
+  return [shape = std::move(shape)](int64_t n, core::Rng& rng) { return uniform_images(n, shape, rng); };
+}
+
 ReplayBuffer::ReplayBuffer(const BufferOptions& options, torch::IntArrayRef image_shape,
                            const ProposalSource& propose, core::Rng& rng)
     : options_(options) {

@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <functional>
+#include <vector>
 
 #include "core/rng.h"
 
@@ -11,6 +12,11 @@ namespace ebclr::ebm {
 
 /// Gives n proposal samples [n, C, H, W] in [-1, 1], drawn from q0 with the generator.
 using ProposalSource = std::function<torch::Tensor(int64_t n, core::Rng& rng)>;
+
+/// Images [n, C, H, W] of uniform noise in [-1, 1); shape is {C, H, W}.
+torch::Tensor uniform_images(int64_t n, const std::vector<int64_t>& shape, core::Rng& rng);
+/// Uniform noise as a source of proposals.
+ProposalSource uniform_proposals(std::vector<int64_t> shape);
 
 struct BufferOptions {
   int64_t size = 50000;  ///< |B|

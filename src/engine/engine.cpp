@@ -248,6 +248,16 @@ class NativeBackend : public nn::EncoderBackend {
     return features;
   }
 
+  EngineChoice place(nn::Encoder& encoder, nn::Head* head, const Placement& placement) {
+    encoder.to(placement.device);
+    if (head) head->to(placement.device);
+    if (!placement.device.is_cpu()) {
+      encoder.set_backend(nullptr);
+      return {false, "torch on " + placement.device.str()};
+    }
+    return attach(encoder, placement.engine);
+  }
+
   std::size_t memory_bytes() const { return state_->network.peak_bytes(); }
 
  private:

@@ -28,6 +28,15 @@ struct EngineChoice {
 /// The backend follows the encoder's parameters by itself, whoever changes them.
 EngineChoice attach(nn::Encoder& encoder, const EngineOptions& options);
 
+/// Where a network computes.
+struct Placement {
+  torch::Device device = torch::kCPU;
+  EngineOptions engine = {};
+};
+
+/// Moves an encoder and its head (may be null) to a device; on a CPU the encoder gets the engine.
+EngineChoice place(nn::Encoder& encoder, nn::Head* head, const Placement& placement);
+
 /// Most memory in bytes that the encoder's native engine has used so far; 0 without one.
 std::size_t memory_bytes(const nn::Encoder& encoder);
 

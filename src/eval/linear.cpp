@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "data/class_rows.h"
 #include "eval/matmul.h"
 
 namespace ebclr::eval {
@@ -22,22 +23,6 @@ enum class Use : uint64_t { kOrder = 1, kStart = 2, kSplit = 3, kDraw = 4 };
 
 core::Rng stream(uint64_t seed, Use use, uint64_t part) {
   return core::Rng(seed, core::Stream::kEval, {static_cast<uint64_t>(use), part});
-}
-
-void shuffle(std::vector<int64_t>& items, core::Rng rng) {
-  for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[rng.below(i)]);
-}
-
-torch::Tensor to_tensor(std::vector<int64_t> rows) {
-  std::sort(rows.begin(), rows.end());
-  return torch::tensor(rows, torch::kInt64);
-}
-
-std::map<int64_t, std::vector<int64_t>> rows_by_class(const torch::Tensor& labels) {
-  std::map<int64_t, std::vector<int64_t>> rows;
-  const auto flat = labels.to(torch::kCPU, torch::kInt64).contiguous();
-  for (int64_t i = 0; i < flat.numel(); ++i) rows[flat.data_ptr<int64_t>()[i]].push_back(i);
-  return rows;
 }
 
 Labelled take(const Labelled& part, const torch::Tensor& rows) {
@@ -365,31 +350,29 @@ ProbeResult linear_probe(const Labelled& train, const Labelled& test, int64_t cl
 
 std::pair<torch::Tensor, torch::Tensor> stratified_split(const torch::Tensor& labels, double fraction,
                                                          uint64_t seed) {
-  std::vector<int64_t> rest, held;
-  for (auto& [label, rows] : rows_by_class(labels)) {
-    shuffle(rows, stream(seed, Use::kSplit, static_cast<uint64_t>(label)));
-    const auto size = static_cast<int64_t>(rows.size());
-    auto count = static_cast<int64_t>(std::llround(fraction * static_cast<double>(size)));
-    count = size < 2 ? 0 : std::clamp<int64_t>(count, 1, size - 1);
-    held.insert(held.end(), rows.begin(), rows.begin() + count);
-    rest.insert(rest.end(), rows.begin() + count, rows.end());
-  }
-  return {to_tensor(std::move(rest)), to_tensor(std::move(held))};
+  const auto classes = data::shuffled_rows(
+      labels, [&](int64_t label) { return stream(seed, Use::kSplit, static_cast<uint64_t>(label)); });
+  return data::split_classes(classes, [&](int64_t, int64_t size) {
+    const auto count = static_cast<int64_t>(std::llround(fraction * static_cast<double>(size)));
+    return size < 2 ? 0 : std::clamp<int64_t>(count, 1, size - 1);
+  });
 }
 
 torch::Tensor draw_per_class(const torch::Tensor& labels, int64_t per_class, uint64_t seed) {
-  std::vector<int64_t> drawn;
-  for (auto& [label, rows] : rows_by_class(labels)) {
-    if (static_cast<int64_t>(rows.size()) < per_class) {
-      core::usage_error("eval.linear",
-                        fmt::format("{} labels per class wanted, but class {} has {} train images; use {} "
-                                    "or fewer",
-                                    per_class, label, rows.size(), rows.size()));
-    }
-    shuffle(rows, stream(seed, Use::kDraw, static_cast<uint64_t>(label)));
-    drawn.insert(drawn.end(), rows.begin(), rows.begin() + per_class);
-  }
-  return to_tensor(std::move(drawn));
+  const auto classes = data::shuffled_rows(
+      labels, [&](int64_t label) { return stream(seed, Use::kDraw, static_cast<uint64_t>(label)); });
+  return data::split_classes(
+             classes,
+             [&](int64_t label, int64_t size) {
+               if (size < per_class)
+                 core::usage_error(
+                     "eval.linear",
+                     fmt::format("{} labels per class wanted, but class {} has {} train images; "
+                                 "use {} or fewer",
+                                 per_class, label, size, size));
+               return per_class;
+             })
+      .second;
 }
 
 std::vector<LabelEfficiency> label_efficiency(const Labelled& train, const Labelled& test, int64_t classes,

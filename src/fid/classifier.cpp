@@ -49,14 +49,14 @@ struct Network {
   std::shared_ptr<nn::Head> head;
 
   Network(const ClassifierOptions& o, int64_t channels, int64_t classes) {
-    encoder = std::make_shared<nn::Encoder>(nn::EncoderOptions{.arch = "resnet18",
-                                                               .width = o.width,
-                                                               .channels = channels,
-                                                               .norm = nn::Norm::kBatch,
-                                                               .activation = nn::Activation::kRelu},
-                                            o.seed);
-    head = std::make_shared<nn::Head>(
-        nn::HeadOptions{.in = encoder->feature_dim(), .out = classes, .layers = 1}, o.seed);
+    auto networks = nn::make_networks({.arch = "resnet18",
+                                       .width = o.width,
+                                       .channels = channels,
+                                       .norm = nn::Norm::kBatch,
+                                       .activation = nn::Activation::kRelu},
+                                      {.out = classes, .layers = 1}, o.seed);
+    encoder = std::move(networks.encoder);
+    head = std::move(networks.head);
   }
   core::SafeTensors tensors() const {
     core::SafeTensors out;
@@ -178,8 +178,8 @@ double read_cache(const fs::path& file, const std::string& key, Network& net) {
 }  // namespace
 
 ClassifierRuler make_classifier_ruler(const data::TrainTest& sets, const ClassifierOptions& options,
-                                      const fs::path& cache, torch::Device device,
-                                      const engine::EngineOptions& engine, const eval::Progress& progress) {
+                                      const fs::path& cache, const engine::Placement& placement,
+                                      const eval::Progress& progress) {
   const auto& all = sets.train;
   ClassifierOptions o = options;
   if (all.size() == 0 || !all.labelled() || all.classes() < 2)
@@ -240,12 +240,10 @@ ClassifierRuler make_classifier_ruler(const data::TrainTest& sets, const Classif
       net = Network(o, all.channels(), all.classes());
     }
   }
-  net.encoder->to(device);
-  net.head->to(device);
-  if (device.is_cpu()) engine::attach(*net.encoder, engine);
+  engine::place(*net.encoder, net.head.get(), placement);
   out.file = file;
   if (!out.cached) {
-    train_network(net, images, o, device, progress);
+    train_network(net, images, o, placement.device, progress);
     out.accuracy = accuracy_of(net, held);
     auto content = net.tensors();
     content.metadata = {

@@ -39,8 +39,8 @@ struct ClassifierRuler {
 /// Reads the classifier of this set and these options from `cache`, or trains it and writes it there. Throws
 /// Error for a set without labels or with one class. `progress` may throw to end the training.
 ClassifierRuler make_classifier_ruler(const data::TrainTest& sets, const ClassifierOptions& options,
-                                      const std::filesystem::path& cache, torch::Device device,
-                                      const engine::EngineOptions& engine,
+                                      const std::filesystem::path& cache,
+                                      const engine::Placement& placement = {},
                                       const eval::Progress& progress = {});
 
 }  // namespace ebclr::fid

@@ -7,10 +7,11 @@
 
 #include "core/error.h"
 #include "data/loader.h"
-#include "eval/energy.h"
+#include "data/other_set.h"
+#include "density/samples.h"
+#include "ebm/replay_buffer.h"
 #include "fid/frechet.h"
 #include "fid/inception.h"
-#include "fid/model_samples.h"
 
 namespace ebclr::fid {
 namespace {
@@ -31,13 +32,7 @@ void check(const FrechetOptions& o) {
 }
 
 data::TrainTest load_set(const run::Run& run, const FrechetOptions& o) {
-  auto source = run.config().data;
-  if (!o.data.empty() && o.data != source.source) {
-    // Another set: what the run says of its own images does not apply.
-    source = {.source = o.data, .data_root = source.data_root, .seed = source.seed};
-    if (run.config().data.image_size > 0 && std::filesystem::is_directory(o.data))
-      source.image_size = run.config().data.image_size;
-  }
+  auto source = data::other_set(run.config().data, o.data);
   // The ruler is of the set, not of the part that a run was trained on: runs stay comparable.
   source.limit = o.limit;
   source.limit_test = o.limit;
@@ -97,7 +92,7 @@ struct Meter {
     core::Rng rng(seed, core::Stream::kEval, {0xF1D});
     while (moments.count() < count) {
       tell("measuring noise", static_cast<double>(moments.count()) / static_cast<double>(count));
-      add(moments, uniform_images(std::min(kChunk, count - moments.count()), shape, rng));
+      add(moments, ebm::uniform_images(std::min(kChunk, count - moments.count()), shape, rng));
     }
     return moments.gaussian();
   }
@@ -118,14 +113,13 @@ FrechetResult frechet_of_run(const run::Run& run, const FrechetOptions& o, const
     ruler = make_inception_ruler({.file = o.inception,
                                   .range = o.inception_range,
                                   .dimensions = o.inception_dimensions,
-                                  .device = o.device});
-  auto density = load_density(run, {.checkpoint = o.checkpoint,
-                                    .data_root = o.data_root,
-                                    .references = o.marginal_views,
-                                    .seed = o.seed,
-                                    .device = o.device,
-                                    .engine = o.engine});
-  ChainStarts starts(run, density, o.init, o.seed);
+                                  .device = o.placement.device});
+  auto density = density::load_density(run, {.checkpoint = o.checkpoint,
+                                             .data_root = o.data_root,
+                                             .references = o.marginal_views,
+                                             .seed = o.seed,
+                                             .placement = o.placement});
+  density::ChainStarts starts(run, density, o.init, o.seed);
   r.samples = o.samples;
   if (starts.available() >= 0 && starts.available() < r.samples) {
     r.samples = starts.available();
@@ -155,7 +149,7 @@ FrechetResult frechet_of_run(const run::Run& run, const FrechetOptions& o, const
     const auto root = !o.data_root.empty()                   ? o.data_root
                       : !run.config().data.data_root.empty() ? run.config().data.data_root
                                                              : data::default_data_root();
-    auto c = make_classifier_ruler(sets, o.classifier, root / "fid", o.device, o.engine, progress);
+    auto c = make_classifier_ruler(sets, o.classifier, root / "fid", o.placement, progress);
     r.classifier_accuracy = c.accuracy;
     r.classifier_cached = c.cached;
     r.notes.insert(r.notes.end(), c.notes.begin(), c.notes.end());
@@ -215,10 +209,11 @@ FrechetResult frechet_of_run(const run::Run& run, const FrechetOptions& o, const
     };
     const auto start = starts.next(std::min(kChunk, r.samples - done));
     const int64_t n = start.size(0);
-    const auto chunk = eval::draw_samples(*density.model.encoder, *density.model.head, density.references,
-                                          run.config().method.ebclr, start.to(o.device), o.steps,
-                                          starts.age(), core::make_key({o.seed, static_cast<uint64_t>(done)}),
-                                          [&](double part) { share(part, n); });
+    const auto chunk = density::draw_samples(density, start.to(o.placement.device),
+                                             {.steps = o.steps,
+                                              .age = starts.age(),
+                                              .seed = core::make_key({o.seed, static_cast<uint64_t>(done)}),
+                                              .progress = [&](double part) { share(part, n); }});
     const auto samples = chunk.samples.to(torch::kCPU);
     if (!torch::isfinite(samples).all().item<bool>())
       core::run_error(kFidComponent,

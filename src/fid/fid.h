@@ -33,8 +33,7 @@ struct FrechetOptions {
   uint64_t seed = 0;                     ///< of starts, noise, views and choices
   std::string checkpoint = "last";       ///< or an epoch
   std::filesystem::path data_root = {};  ///< empty: the run's
-  torch::Device device = torch::kCPU;
-  engine::EngineOptions engine = {};
+  engine::Placement placement = {};
 };
 
 struct FrechetResult {

@@ -51,7 +51,7 @@ class Ebclr : public Method {
       : Method(options),
         o_(options.ebclr),
         propose_(o_.proposal == Proposal::kData ? context.data_proposals
-                                                : uniform_proposals(context.image_shape)),
+                                                : ebm::uniform_proposals(context.image_shape)),
         chain_rng_(options.seed, core::Stream::kChains),
         noise_(core::make_key({options.seed, static_cast<uint64_t>(core::Stream::kLangevin)})) {
     sampler_ = ebm::make_sampler(o_.sampler);

@@ -34,17 +34,13 @@ const Family& family(const std::string& name) {
       "methods", fmt::format("unknown method.name '{}'; choose {}", name, core::join(method_names(), ", ")));
 }
 
-nn::HeadOptions fitted(nn::HeadOptions head, int64_t features) {
-  head.in = features;
-  if (head.hidden <= 0) head.hidden = features;
-  return head;
-}
-
 }  // namespace
 
-Method::Method(const MethodOptions& options)
-    : encoder_(std::make_shared<nn::Encoder>(options.encoder, options.seed)),
-      head_(std::make_shared<nn::Head>(fitted(options.head, encoder_->feature_dim()), options.seed)) {}
+Method::Method(const MethodOptions& options) {
+  auto networks = nn::make_networks(options.encoder, options.head, options.seed);
+  encoder_ = std::move(networks.encoder);
+  head_ = std::move(networks.head);
+}
 
 std::vector<MethodModule> Method::modules() {
   return {{"encoder", encoder_}, {"head", head_}};

@@ -162,6 +162,15 @@ class Head : public torch::nn::Module {
   std::vector<torch::nn::BatchNorm1d> norms_;  // nullptr holders where a layer has none
 };
 
+/// An encoder and the head behind it.
+struct Networks {
+  std::shared_ptr<Encoder> encoder;
+  std::shared_ptr<Head> head;
+};
+
+/// Both with their first weights. The head reads what the encoder gives; a hidden width of 0 is that width.
+Networks make_networks(const EncoderOptions& encoder, HeadOptions head, uint64_t seed);
+
 /// While alive, no parameter of the modules asks for a gradient: sampling computes input gradients only.
 class FreezeParameters {
  public:

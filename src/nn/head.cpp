@@ -44,6 +44,15 @@ torch::Tensor Head::forward(torch::Tensor x) {
   return x;
 }
 
+Networks make_networks(const EncoderOptions& encoder, HeadOptions head, uint64_t seed) {
+  Networks out;
+  out.encoder = std::make_shared<Encoder>(encoder, seed);
+  head.in = out.encoder->feature_dim();
+  if (head.hidden <= 0) head.hidden = head.in;
+  out.head = std::make_shared<Head>(head, seed);
+  return out;
+}
+
 FreezeParameters::FreezeParameters(std::initializer_list<torch::nn::Module*> modules) {
   for (auto* module : modules)
     for (auto& p : module->parameters())

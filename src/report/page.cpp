@@ -6,6 +6,7 @@
 #include <cctype>
 #include <span>
 
+#include "core/csv.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "report/assets.h"
@@ -401,21 +402,16 @@ std::string to_markdown(const Table& table) {
 }
 
 std::string to_csv(const Table& table) {
-  auto quoted = [](const std::string& text) {
-    if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-    std::string out = "\"";
-    for (char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-    return out + "\"";
-  };
   const size_t columns = column_count(table);
-  std::string out;
-  auto line = [&](auto&& cell) {
-    for (size_t c = 0; c < columns; ++c) out += (c > 0 ? "," : "") + quoted(cell(c));
-    out += "\n";
-  };
-  line([&](size_t c) { return c < table.columns.size() ? table.columns[c] : std::string(); });
-  for (const auto& row : table.rows)
-    line([&](size_t c) { return c < row.size() ? row[c].text : std::string(); });
+  auto names = table.columns;
+  names.resize(columns);
+  std::string out = core::csv_line(names);
+  for (const auto& row : table.rows) {
+    std::vector<std::string> fields;
+    for (const auto& cell : row) fields.push_back(cell.text);
+    fields.resize(columns);
+    out += core::csv_line(fields);
+  }
   return out;
 }
 

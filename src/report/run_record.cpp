@@ -128,7 +128,7 @@ RunRecord read_record(const fs::path& folder) {
   std::error_code error;
   if (fs::exists(paths.metrics(), error)) {
     try {
-      out.metrics = parse_metrics(core::read_text(paths.metrics(), "report"));
+      out.metrics = run::read_metrics(paths.metrics());
       if (out.metrics.damaged > 0) {
         out.notes.push_back(fmt::format("metrics.jsonl: {} of {} lines are damaged and were left out",
                                         out.metrics.damaged, out.metrics.lines));

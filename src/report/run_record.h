@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "eval/curve.h"
-#include "report/metrics.h"
+#include "run/metrics.h"
 #include "run/run.h"
 
 namespace ebclr::report {
@@ -36,7 +36,7 @@ struct RunRecord {
   std::string name;  ///< short, unique among the runs of a page
   run::Run run;
   RunState state = RunState::kEmpty;
-  Metrics metrics;
+  run::Metrics metrics;
   nlohmann::json summary;  ///< null when there is none
   std::vector<eval::Curve> curves;
   std::vector<Judgement> judgements;

@@ -14,6 +14,7 @@
 #include "core/text.h"
 #include "core/threads.h"
 #include "report/pictures.h"
+#include "report/smooth.h"
 
 namespace ebclr::report {
 namespace {

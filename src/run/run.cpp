@@ -15,14 +15,12 @@ namespace {
 
 // Encoder and head of a configuration with their first weights, in inference mode.
 Model build_model(const Config& config, int64_t channels) {
-  Model model;
   auto options = config.method.encoder;
   options.channels = channels;
-  model.encoder = std::make_shared<nn::Encoder>(options, config.train.seed);
-  auto head = config.method.head;
-  head.in = model.encoder->feature_dim();
-  if (head.hidden <= 0) head.hidden = head.in;
-  model.head = std::make_shared<nn::Head>(head, config.train.seed);
+  auto networks = nn::make_networks(options, config.method.head, config.train.seed);
+  Model model;
+  model.encoder = std::move(networks.encoder);
+  model.head = std::move(networks.head);
   model.encoder->eval();
   model.head->eval();
   return model;

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "data/catalog.h"
+#include "data/other_set.h"
 #include "eval/judge.h"
 #include "fid/fid.h"
 #include "methods/method.h"
@@ -83,17 +84,20 @@ class Watcher : public train::Observer {
   const Report& report_;
 };
 
-bool train_run(const RunSpec& spec, torch::Device device, const engine::EngineOptions& engine,
-               const std::atomic<bool>& stop, const Report& report) {
+bool train_run(const RunSpec& spec, const engine::Placement& placement, const std::atomic<bool>& stop,
+               const Report& report) {
   auto images = std::make_shared<data::ImageSet>(data::load(spec.config.data).train);
   const run::RunFolder folder{spec.folder};
   // A folder without any checkpoint is one that was killed before it began.
   const bool begun = !run::list_checkpoints(folder.checkpoints()).empty();
   if (!begun) fs::remove_all(spec.folder);
   Watcher watcher(report);
-  train::Trainer trainer(
-      {.folder = folder, .config = spec.config, .resume = begun, .device = device, .engine = engine}, images,
-      watcher);
+  train::Trainer trainer({.folder = folder,
+                          .config = spec.config,
+                          .resume = begun,
+                          .device = placement.device,
+                          .engine = placement.engine},
+                         images, watcher);
   return trainer.run(stop).finished;
 }
 
@@ -111,11 +115,10 @@ std::vector<run::CheckpointInfo> curve_checkpoints(const run::Run& run) {
 }
 
 bool judge_run(const RunSpec& spec, const std::string& set, const std::vector<std::string>& judges,
-               torch::Device device, const engine::EngineOptions& engine, const std::atomic<bool>& stop,
-               const Report& report) {
+               const engine::Placement& placement, const std::atomic<bool>& stop, const Report& report) {
   const auto run = run::Run::open(spec.folder);
-  auto source = spec.config.data;
-  source.source = set;
+  auto source = data::other_set(spec.config.data, set);
+  source.limit = spec.config.data.limit;  // as many labels as there were images to train on
   source.limit_test = spec.judging.limit_test;
   auto sets = data::load(source);
   const auto checkpoints = curve_checkpoints(run);
@@ -137,8 +140,7 @@ bool judge_run(const RunSpec& spec, const std::string& set, const std::vector<st
 
   std::map<std::string, json> points;
   const auto judge_point = [&](run::Model& model, const run::Position& at) {
-    model.encoder->to(device);
-    if (device.is_cpu()) engine::attach(*model.encoder, engine);
+    engine::place(*model.encoder, model.head.get(), placement);
     for (const auto& row :
          eval::judge(eval::encoder_subject("encoder", model, bench), bench.classes, options)) {
       points[row.judge].push_back({{"epoch", at.epoch},
@@ -175,14 +177,12 @@ bool judge_run(const RunSpec& spec, const std::string& set, const std::vector<st
   return true;
 }
 
-void measure_frechet(const RunSpec& spec, torch::Device device, const engine::EngineOptions& engine,
-                     const Report& report) {
+void measure_frechet(const RunSpec& spec, const engine::Placement& placement, const Report& report) {
   fid::FrechetOptions options;
   options.samples = spec.judging.frechet_samples;
   options.steps = spec.judging.frechet_steps;
   options.init = "buffer";  // the chains of training: from data a model that moves nothing would look best
-  options.device = device;
-  options.engine = engine;
+  options.placement = placement;
   const auto result =
       fid::frechet_of_run(run::Run::open(spec.folder), options, [&](const std::string& what, double) {
         if (report) report(spec.forward_units + spec.judging_units, what);
@@ -248,19 +248,19 @@ bool complete(const RunSpec& spec, const Findings& f) {
   return true;
 }
 
-bool perform(const RunSpec& spec, torch::Device device, const engine::EngineOptions& engine,
-             const std::atomic<bool>& stop, const Report& report) {
-  if (!read_findings(spec).trained && !train_run(spec, device, engine, stop, report)) return false;
+bool perform(const RunSpec& spec, const engine::Placement& placement, const std::atomic<bool>& stop,
+             const Report& report) {
+  if (!read_findings(spec).trained && !train_run(spec, placement, stop, report)) return false;
   for (const auto& set : spec.sets) {
     const auto found = read_findings(spec);
     std::vector<std::string> missing;
     for (const auto& judge : spec.judges)
       if (!found.curves.count(curve_name(judge, set))) missing.push_back(judge);
-    if (!missing.empty() && !judge_run(spec, set, missing, device, engine, stop, report)) return false;
+    if (!missing.empty() && !judge_run(spec, set, missing, placement, stop, report)) return false;
   }
   if (spec.frechet && !read_findings(spec).frechet) {
     if (stop) return false;
-    measure_frechet(spec, device, engine, report);
+    measure_frechet(spec, placement, report);
   }
   return true;
 }

@@ -51,8 +51,8 @@ bool complete(const RunSpec& spec, const Findings& findings);
 using Report = std::function<void(double units, const std::string& doing)>;
 
 /// Does whatever is missing. Returns false when `stop` was set: everything is saved.
-bool perform(const RunSpec& spec, torch::Device device, const engine::EngineOptions& engine,
-             const std::atomic<bool>& stop, const Report& report);
+bool perform(const RunSpec& spec, const engine::Placement& placement, const std::atomic<bool>& stop,
+             const Report& report);
 
 /// What the cost of a forward-unit depends on; equal for runs that need to be measured only once.
 std::string unit_kind(const run::Config& config);

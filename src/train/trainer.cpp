@@ -1,9 +1,7 @@
 #include "train/trainer.h"
 
 #include <ATen/Parallel.h>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/resource.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -14,9 +12,11 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/file_lock.h"
 #include "core/files.h"
 #include "core/text.h"
 #include "data/loader.h"
+#include "density/proposals.h"
 #include "plot/plot.h"
 #include "train/checkpoint_writer.h"
 #include "train/metrics_log.h"
@@ -31,26 +31,6 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
-
-/// Holds a run folder for one training at a time; released when the process ends, however it ends.
-class FolderLock {
- public:
-  explicit FolderLock(const run::RunFolder& folder) {
-    fd_ = ::open(folder.lock().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (fd_ < 0) core::run_error("train", fmt::format("{}: cannot be written", folder.root.string()));
-    if (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
-      ::close(fd_);
-      core::usage_error("train",
-                        fmt::format("{}: another training is running in this folder", folder.root.string()));
-    }
-  }
-  ~FolderLock() { ::close(fd_); }
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-
- private:
-  int fd_ = -1;
-};
 
 double peak_memory_bytes() {
   rusage usage{};
@@ -69,41 +49,12 @@ std::string utc_now() {
 
 }  // namespace
 
-ebm::ProposalSource data_proposals(std::shared_ptr<const data::ImageSet> images,
-                                   const data::ViewOptions& views) {
-  auto maker =
-      std::make_shared<data::ViewMaker>(views, images->channels(), images->height(), images->width());
-  return [images, maker](int64_t n, core::Rng& rng) {
-    struct Draw {
-      int64_t image;
-      uint64_t transform, noise;
-    };
-    // Draws in order first, pixels in parallel after: the result does not depend on threads.
-    std::vector<Draw> draws;
-    for (int64_t i = 0; i < n; ++i)
-      draws.push_back({static_cast<int64_t>(rng.below(static_cast<uint64_t>(images->size()))), rng.next_u64(),
-                       rng.next_u64()});
-    auto out = torch::empty({n, images->channels(), images->height(), images->width()});
-    const int64_t stride = images->channels() * images->height() * images->width();
-    const uint8_t* pixels = images->pixels.data_ptr<uint8_t>();
-    float* target = out.data_ptr<float>();
-    at::parallel_for(0, n, 16, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const auto& d = draws[static_cast<size_t>(i)];
-        maker->make(pixels + d.image * stride, core::Rng(d.transform), core::Rng(d.noise),
-                    target + i * stride);
-      }
-    });
-    return out;
-  };
-}
-
 struct Trainer::Impl {
   TrainerOptions options;
   const run::Config& config = options.config;
   std::shared_ptr<const data::ImageSet> images;
   Observer& observer;
-  std::optional<FolderLock> lock;
+  std::optional<core::FileLock> lock;  // one training at a time in a folder
   std::unique_ptr<methods::Method> method;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<data::Loader> loader;
@@ -162,7 +113,10 @@ struct Trainer::Impl {
 
   void build() {
     check_folder();
-    lock.emplace(options.folder);
+    lock = core::FileLock::try_take(options.folder.lock(), "train");
+    if (!lock)
+      core::usage_error("train", fmt::format("{}: another training is running in this folder",
+                                             options.folder.root.string()));
     check_data();
     log_file.open(options.folder.log(), std::ios::app);
     if (!log_file)
@@ -171,17 +125,16 @@ struct Trainer::Impl {
     auto method_options = config.method;
     method_options.encoder.channels = images->channels();
     method_options.seed = config.train.seed;
-    methods::MethodContext context{.data_proposals = data_proposals(images, config.views),
+    methods::MethodContext context{.data_proposals = density::data_proposals(images, config.views),
                                    .image_shape = {images->channels(), images->height(), images->width()},
                                    .train_images = images->size(),
                                    .batch = config.train.batch_size};
     method = methods::make_method(method_options, context);
     method->to(options.device);
     method->train();
-    std::string engine_reason = "torch on " + options.device.str();
-    if (options.device.is_cpu())
-      for (auto& encoder : method->encoders())
-        engine_reason = engine::attach(*encoder, options.engine).reason;
+    std::string engine_reason;
+    for (auto& encoder : method->encoders())
+      engine_reason = engine::place(*encoder, nullptr, {options.device, options.engine}).reason;
     base_lr = config.effective_lr();
     optimizer = std::make_unique<Optimizer>(config.optimizer, method->parameter_groups(), base_lr);
     writer = std::make_unique<CheckpointWriter>(options.folder.checkpoints(), config.checkpoint.keep_last,

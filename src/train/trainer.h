@@ -75,8 +75,4 @@ class Trainer {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Draws augmented training images as chain starts: q0 = p(v).
-ebm::ProposalSource data_proposals(std::shared_ptr<const data::ImageSet> images,
-                                   const data::ViewOptions& views);
-
 }  // namespace ebclr::train

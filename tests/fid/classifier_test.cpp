@@ -27,7 +27,7 @@ ClassifierOptions tiny() {
 
 ClassifierRuler make(const fs::path& cache, const ClassifierOptions& options = tiny(),
                      const data::TrainTest& sets = shapes()) {
-  return make_classifier_ruler(sets, options, cache, torch::kCPU, {});
+  return make_classifier_ruler(sets, options, cache);
 }
 
 torch::Tensor some_images() {
@@ -186,8 +186,8 @@ TEST(Classifier, ProgressMayEndTheTraining) {
     if (++calls == 3) throw core::Error(core::ExitCode::kInterrupted, "test", "stopped");
   };
   expect_error(
-      core::ExitCode::kInterrupted,
-      [&] { make_classifier_ruler(shapes(), tiny(), dir / "fid", torch::kCPU, {}, stop); }, "stopped");
+      core::ExitCode::kInterrupted, [&] { make_classifier_ruler(shapes(), tiny(), dir / "fid", {}, stop); },
+      "stopped");
   EXPECT_EQ(calls, 3);
   EXPECT_FALSE(fs::exists(dir / "fid"));
 }

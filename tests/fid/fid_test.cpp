@@ -8,10 +8,9 @@
 #include <fstream>
 
 #include "data/catalog.h"
-#include "eval/energy.h"
+#include "density/samples.h"
 #include "expect_error.h"
 #include "fid/frechet.h"
-#include "fid/model_samples.h"
 #include "scripts.h"
 #include "temp_dir.h"
 #include "train/trainer.h"

@@ -46,9 +46,7 @@ class Performed : public ::testing::Test {
     scales.judging = {judging};
     plan_ = make_plan(parse_study("mine", kTinyStudy, "mine"), "tiny", scales, 1, {}, dir_.path(), "");
   }
-  bool go(const RunSpec& spec, const Report& report = {}) {
-    return perform(spec, torch::kCPU, {}, stop_, report);
-  }
+  bool go(const RunSpec& spec, const Report& report = {}) { return perform(spec, {}, stop_, report); }
   testing::TempDir dir_;
   Plan plan_;
   std::atomic<bool> stop_ = false;

@@ -358,19 +358,5 @@ TEST(Trainer, RefusesTooFewImages) {
       "48 train images", "train.batch_size");
 }
 
-TEST(DataProposals, AreViewsOfTheImagesAndIgnoreThreads) {
-  const auto propose = data_proposals(images(), {});
-  const int threads = at::get_num_threads();
-  core::Rng a(1, core::Stream::kChains), b(1, core::Stream::kChains);
-  at::set_num_threads(1);
-  const auto x = propose(40, a);
-  at::set_num_threads(2);
-  const auto y = propose(40, b);
-  at::set_num_threads(threads);
-  EXPECT_TRUE(torch::equal(x, y));
-  EXPECT_EQ(x.sizes(), (std::vector<int64_t>{40, 3, 32, 32}));
-  EXPECT_FALSE(torch::equal(x, propose(40, a)));
-}
-
 }  // namespace
 }  // namespace ebclr::train

@@ -6,9 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "plot/plot.h"
-
-namespace ebclr::report {
+namespace ebclr::run {
 
 /// Values of one metric over epochs; NaN where one was not finite, and between the parts before and after a
 /// roll-back.
@@ -45,8 +43,7 @@ struct Metrics {
 /// Parses the text of a metrics.jsonl; never throws for what it says.
 Metrics parse_metrics(const std::string& text);
 
-/// A line to look at: up to `groups` means of neighbours, with the range of each group as a band. Few points
-/// are returned as they are, with markers when they are very few.
-plot::Series smooth(const std::string& name, const MetricSeries& series, size_t groups = 150);
+/// Reads a metrics.jsonl; throws Error only when the file cannot be read.
+Metrics read_metrics(const std::filesystem::path& file);
 
-}  // namespace ebclr::report
+}  // namespace ebclr::run

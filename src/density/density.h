@@ -1,37 +1,46 @@
 #pragma once
-// A run's network as a density that images can be drawn from.
+// A run's network as a density q(v) that images can be drawn from.
 
 #include <torch/types.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "core/rng.h"
 #include "data/image_set.h"
 #include "engine/engine.h"
+#include "methods/method.h"
 #include "run/run.h"
 
-namespace ebclr::fid {
+namespace ebclr::density {
 
 struct DensityOptions {
   std::string checkpoint = "last";
   std::filesystem::path data_root = {};  ///< empty: the run's
   int64_t references = 128;              ///< views that define the marginal
   uint64_t seed = 0;                     ///< of those views
-  torch::Device device = torch::kCPU;
-  engine::EngineOptions engine = {};
+  engine::Placement placement = {};
 };
 
 /// A checkpoint ready for sampling.
 struct Density {
   run::Model model;
+  methods::EbclrOptions options;                 ///< temperature and sampler of the run
   std::shared_ptr<const data::ImageSet> images;  ///< the run's train images
   torch::Tensor references;                      ///< outputs of views of them, [M, D] on the device
+  torch::Device device = torch::kCPU;
 };
 
-/// Loads the network to the device and computes the outputs of reference views.
+/// Loads the network to its device and computes the outputs of reference views.
 Density load_density(const run::Run& run, const DensityOptions& options);
+
+/// Network outputs f(v) of images float [N, C, H, W], in batches -> [N, D] on the device.
+torch::Tensor outputs(const run::Model& model, const torch::Tensor& images, torch::Device device);
+
+/// E(v) of every image of a set (already fit for the encoder, see eval::adapt), [N] on the CPU.
+torch::Tensor energies(const Density& density, const data::ImageSet& set);
 
 /// Where chains begin: "data" (augmented train images), "uniform" noise or the run's replay "buffer".
 class ChainStarts {
@@ -53,7 +62,4 @@ class ChainStarts {
   core::Rng rng_;
 };
 
-/// Images [n, C, H, W] of uniform noise in [-1, 1).
-torch::Tensor uniform_images(int64_t n, const std::vector<int64_t>& shape, core::Rng& rng);
-
-}  // namespace ebclr::fid
+}  // namespace ebclr::density

@@ -1,0 +1,32 @@
+#pragma once
+// A lock file that one process holds at a time; the system releases it when the process ends, however it
+// ends.
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+namespace ebclr::core {
+
+class FileLock {
+ public:
+  /// Takes the lock at once, or returns nothing because another process has it. Creates the file; throws
+  /// Error in the name of `component` when it cannot.
+  static std::optional<FileLock> try_take(const std::filesystem::path& file, std::string_view component);
+  /// Waits for the lock; `on_wait` is called first if another process has it.
+  static FileLock wait(const std::filesystem::path& file, std::string_view component,
+                       const std::function<void()>& on_wait = {});
+
+  ~FileLock();
+  FileLock(FileLock&& other) noexcept;
+  FileLock& operator=(FileLock&& other) noexcept;
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+
+ private:
+  explicit FileLock(int fd) : fd_(fd) {}
+  int fd_ = -1;
+};
+
+}  // namespace ebclr::core

@@ -1,0 +1,83 @@
+#include "density/density.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "data/catalog.h"
+#include "density/proposals.h"
+#include "ebm/objective.h"
+
+namespace ebclr::density {
+namespace {
+constexpr std::string_view kComponent = "sample";
+// Chains of the buffer are as old as chains get: their noise is at its smallest.
+constexpr int64_t kOld = 1 << 20;
+constexpr int64_t kBatch = 256;  // changes speed and memory only
+}  // namespace
+
+Density load_density(const run::Run& run, const DensityOptions& o) {
+  Density d{run.load(o.checkpoint), run.config().method.ebclr, nullptr, {}, o.placement.device};
+  engine::place(*d.model.encoder, d.model.head.get(), o.placement);
+  auto source = run.config().data;
+  if (!o.data_root.empty()) source.data_root = o.data_root;
+  d.images = std::make_shared<const data::ImageSet>(data::load(source).train);
+  if (d.images->channels() != d.model.encoder->options().channels)
+    core::usage_error(kComponent, fmt::format("{} has {} channels, the encoder expects {}", d.images->name,
+                                              d.images->channels(), d.model.encoder->options().channels));
+  core::Rng rng(o.seed, core::Stream::kChains, {7});
+  const auto views =
+      data_proposals(d.images, run.config().views)(std::min(o.references, d.images->size()), rng);
+  d.references = outputs(d.model, views, d.device);
+  return d;
+}
+
+torch::Tensor outputs(const run::Model& model, const torch::Tensor& images, torch::Device device) {
+  torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> parts;
+  for (int64_t i = 0; i < images.size(0); i += kBatch)
+    parts.push_back(model.head->forward(
+        model.encoder->forward(images.narrow(0, i, std::min(kBatch, images.size(0) - i)).to(device))));
+  return torch::cat(parts);
+}
+
+torch::Tensor energies(const Density& density, const data::ImageSet& set) {
+  if (set.size() == 0)
+    core::usage_error(kComponent,
+                      fmt::format("'{}' has no {} images to compute energies of", set.name, set.split));
+  const auto references = density.references.to(torch::kCPU);
+  std::vector<torch::Tensor> parts;
+  for (const auto& pixels : set.pixels.split(kBatch))
+    parts.push_back(outputs(density.model, data::to_unit_range(pixels), density.device).to(torch::kCPU));
+  return ebm::energy(torch::cat(parts), references, density.options.objective.tau);
+}
+
+ChainStarts::ChainStarts(const run::Run& run, const Density& density, const std::string& init, uint64_t seed)
+    : rng_(seed, core::Stream::kChains) {
+  const auto& images = *density.images;
+  if (init == "data") {
+    draw_ = data_proposals(density.images, run.config().views);
+  } else if (init == "uniform") {
+    draw_ = ebm::uniform_proposals({images.channels(), images.height(), images.width()});
+  } else if (init == "buffer") {
+    const auto buffer = run.newest_buffer();
+    if (buffer.tensors.empty())
+      core::usage_error(kComponent, fmt::format("{}: has no replay buffer; use --init data or uniform",
+                                                run.folder().root.string()));
+    chains_ = buffer.at("chains", "buffer").to(torch::kFloat32);
+    age_ = kOld;
+  } else {
+    core::usage_error(kComponent, fmt::format("chains from '{}'; choose data, uniform or buffer", init));
+  }
+}
+
+torch::Tensor ChainStarts::next(int64_t n) {
+  if (!chains_.defined()) return draw_(n, rng_);
+  n = std::min(n, chains_.size(0) - given_);
+  given_ += n;
+  return chains_.narrow(0, given_ - n, n);
+}
+
+}  // namespace ebclr::density

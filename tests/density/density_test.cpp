@@ -1,0 +1,106 @@
+#include "density/density.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <atomic>
+
+#include "data/catalog.h"
+#include "density/proposals.h"
+#include "density/samples.h"
+#include "ebm/objective.h"
+#include "expect_error.h"
+#include "temp_dir.h"
+#include "train/trainer.h"
+
+namespace ebclr::density {
+namespace {
+
+std::shared_ptr<const data::ImageSet> images(int64_t count) {
+  data::SourceOptions o;
+  o.source = "shapes";
+  o.limit = count;
+  return std::make_shared<const data::ImageSet>(data::load(o).train);
+}
+
+TEST(DataProposals, AreViewsOfTheImagesAndIgnoreThreads) {
+  const auto propose = data_proposals(images(48), {});
+  const int threads = at::get_num_threads();
+  core::Rng a(1, core::Stream::kChains), b(1, core::Stream::kChains);
+  at::set_num_threads(1);
+  const auto x = propose(40, a);
+  at::set_num_threads(2);
+  const auto y = propose(40, b);
+  at::set_num_threads(threads);
+  EXPECT_TRUE(torch::equal(x, y));
+  EXPECT_EQ(x.sizes(), (std::vector<int64_t>{40, 3, 32, 32}));
+  EXPECT_FALSE(torch::equal(x, propose(40, a)));
+}
+
+/// A run of a few steps, made once.
+class OfRun : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    dir_ = new testing::TempDir;
+    const auto config = run::resolve({{"test",
+                                       {{"data.source", "shapes"},
+                                        {"data.limit", "40"},
+                                        {"encoder.width", "8"},
+                                        {"head.out", "16"},
+                                        {"buffer.size", "30"},
+                                        {"sampler.steps", "2"},
+                                        {"train.batch_size", "8"},
+                                        {"train.epochs", "1"},
+                                        {"log.samples_every", "0"}}}});
+    train::Observer observer;
+    const std::atomic<bool> go_on{false};
+    train::Trainer({.folder = {*dir_ / "run"}, .config = config}, images(40), observer).run(go_on);
+  }
+  static void TearDownTestSuite() { delete dir_; }
+  static run::Run open() { return run::Run::open(*dir_ / "run"); }
+
+  static testing::TempDir* dir_;
+};
+testing::TempDir* OfRun::dir_ = nullptr;
+
+TEST_F(OfRun, EnergiesFollowTheDefinitionWhateverTheBatches) {
+  const auto d = load_density(open(), {.references = 16});
+  ASSERT_EQ(d.references.sizes(), (std::vector<int64_t>{16, 16}));
+  const auto set = *images(300);  // more than one batch
+  const auto e = energies(d, set);
+  torch::NoGradGuard no_grad;
+  const auto f = d.model.head->forward(d.model.encoder->forward(data::to_unit_range(set.pixels)));
+  EXPECT_TRUE(torch::allclose(e, ebm::energy(f, d.references, d.options.objective.tau), 1e-4, 1e-4));
+}
+
+TEST_F(OfRun, SamplesDependOnTheSeedAlone) {
+  const auto run = open();
+  const auto d = load_density(run, {.references = 16});
+  ChainStarts starts(run, d, "uniform", 3);
+  const auto start = starts.next(6);
+  EXPECT_LE(start.abs().max().item<float>(), 1);
+  const auto a = draw_samples(d, start, {.steps = 5, .seed = 1});
+  const auto b = draw_samples(d, start, {.steps = 5, .seed = 1});
+  const auto c = draw_samples(d, start, {.steps = 5, .seed = 2});
+  EXPECT_TRUE(torch::equal(a.samples, b.samples));
+  EXPECT_FALSE(torch::equal(a.samples, c.samples));
+  EXPECT_FALSE(torch::equal(a.samples, start));
+  EXPECT_TRUE(torch::equal(draw_samples(d, start, {.steps = 0}).samples, start));
+}
+
+TEST_F(OfRun, BufferGivesItsChainsOnceAndThenNoMore) {
+  const auto run = open();
+  const auto d = load_density(run, {.references = 4});
+  ChainStarts starts(run, d, "buffer", 0);
+  EXPECT_EQ(starts.available(), 30);
+  EXPECT_GT(starts.age(), 1000);
+  EXPECT_EQ(starts.next(20).size(0), 20);
+  EXPECT_EQ(starts.next(20).size(0), 10);
+  EXPECT_EQ(starts.next(20).size(0), 0);
+  testing::expect_error(
+      core::ExitCode::kUsage, [&] { ChainStarts(run, d, "nowhere", 0); }, "nowhere");
+}
+
+}  // namespace
+}  // namespace ebclr::density
