@@ -39,7 +39,7 @@ void print_json(const FidArgs& a, const run::Run& run, const fid::FrechetResult&
                               {"epoch", r.epoch},
                               {"label", r.label},
                               {"is_fid", r.inception},
-                              {"ruler", r.ruler},
+                              {"measured_by", r.measured_by},
                               {"dimensions", r.dimensions},
                               {"data", r.data},
                               {"against", r.against},
@@ -48,6 +48,7 @@ void print_json(const FidArgs& a, const run::Run& run, const fid::FrechetResult&
                               {"init", a.options.init},
                               {"references", r.references},
                               {"distance", r.distance},
+                              {"deviation", r.deviation},
                               {"start", r.start},
                               {"floor", r.floor},
                               {"ceiling", r.ceiling},
@@ -74,13 +75,14 @@ void print_distance(const FidArgs& a, const run::Run& run, const fid::FrechetRes
              run.config().method.name, run.config().data.source, r.epoch, r.references, r.against, r.data);
   const std::vector<std::pair<std::string, double>> rows = {
       {fmt::format("{} samples, {} steps from {}", r.samples, a.options.steps, a.options.init), r.distance},
+      {"its deviation by the choice of samples", r.deviation},
       {"the same chains before the first step", r.start},
       {fmt::format("floor: {} other real {}", views ? r.samples : r.floor_sources, r.against), r.floor},
       {fmt::format("ceiling: {} images of uniform noise", r.samples), r.ceiling}};
   for (const auto& [name, value] : rows) fmt::print("{:<48} {:>12.4g}\n", name, value);
   fmt::print("\nmean energy {:.3f} -> {:.3f}, {:.1f} % of pixels outside [-1, 1] (clamped)\n", r.energy_start,
              r.energy_end, 100 * r.out_of_range);
-  fmt::print("ruler: {}{}\n", r.ruler, r.classifier_cached ? " (kept from before)" : "");
+  fmt::print("measured by: {}{}\n", r.measured_by, r.classifier_cached ? " (kept from before)" : "");
   for (const auto& n : r.notes) fmt::print("note: {}\n", n);
   if (!a.out.empty()) fmt::print("wrote {}\n", a.out);
 }

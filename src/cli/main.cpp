@@ -42,6 +42,9 @@ int main(int argc, char** argv) {
   cli::add_train_command(app);
   cli::add_sample_commands(app);
   cli::add_eval_commands(app);
+  cli::add_embed_command(app);
+  cli::add_map_command(app);
+  cli::add_compare_command(app);
   cli::add_fid_command(app);
   cli::add_plot_command(app);
   cli::add_report_command(app);

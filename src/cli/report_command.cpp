@@ -13,7 +13,6 @@
 #include "cli/runtime.h"
 #include "core/error.h"
 #include "core/files.h"
-#include "engine/engine.h"
 #include "report/run_report.h"
 
 namespace ebclr::cli {
@@ -59,11 +58,9 @@ void write_report(ReportArgs& a) {
              {"machine", report::describe_machine()},
              {"written", utc_minute()}};
   const auto runtime = apply(a.runtime);
-  o.insight.prepare = [runtime](run::Model& model) {
-    engine::place(*model.encoder, model.head.get(), runtime.placement());
-  };
+  o.examine.placement = runtime.placement();
   ProgressLine line(a.json);
-  o.insight.progress = [&](const std::string& what, double share) { line.show(what, share); };
+  o.examine.progress = [&](const std::string& what, double share) { line.show(what, share); };
   const std::vector<fs::path> folders(a.runs.begin(), a.runs.end());
   const auto html = report::run_report(folders, o);
   line.clear();
@@ -90,17 +87,17 @@ void add_report_command(CLI::App& app) {
   c->add_option("--out", a->out, "HTML file to write")->capture_default_str();
   c->add_option("--title", a->options.title, "Title of the page (default: the runs' names)");
   c->add_flag("--no-eval", a->no_eval, "Compute nothing: no confusion matrix, no map; needs no data");
-  c->add_option("--eval-train", a->options.insight.train, "Train images of the neighbours (0: all)")
+  c->add_option("--eval-train", a->options.examine.train, "Train images of the neighbours (0: all)")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  c->add_option("--eval-test", a->options.insight.test, "Test images of the confusion matrix (0: all)")
+  c->add_option("--eval-test", a->options.examine.test, "Test images of the confusion matrix (0: all)")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  c->add_option("--map-images", a->options.insight.map_images, "Images on the map (0: no map)")
+  c->add_option("--map-images", a->options.examine.map_images, "Images on the map (0: no map)")
       ->check(CLI::Range(0, 5000))
       ->capture_default_str();
-  c->add_option("--data-root", a->options.insight.data_root, "Where sets are kept (default: the run's)");
-  c->add_option("--seed", a->options.insight.seed, "Of the choice of images")->capture_default_str();
+  c->add_option("--data-root", a->options.examine.data_root, "Where sets are kept (default: the run's)");
+  c->add_option("--seed", a->options.examine.seed, "Of the choice of images")->capture_default_str();
   add_runtime_options(*c, a->runtime);
   c->add_flag("--json", a->json, "Print JSON instead of a line");
   c->callback([a] { write_report(*a); });

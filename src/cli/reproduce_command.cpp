@@ -233,7 +233,7 @@ class PlanProgress {
     for (const auto& [name, curve] : f.curves)
       scores.push_back(fmt::format("{} {:.1f} % (untrained {:.1f})", name, 100 * curve.back().accuracy,
                                    100 * curve.front().accuracy));
-    if (f.frechet) scores.push_back(fmt::format("distance {:.2f}", f.frechet->distance));
+    for (const auto& [name, d] : f.distances) scores.push_back(fmt::format("{} {:.2f}", name, d.distance));
     fmt::print(stderr, "done    {}: {} in {}\n", spec.title, core::join(scores, ", "),
                core::human_seconds(f.seconds));
   }

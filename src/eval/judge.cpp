@@ -34,32 +34,32 @@ nlohmann::json number(double v) {
 
 }  // namespace
 
-Bench make_bench(data::TrainTest sets, int64_t channels, const std::vector<int64_t>& trained_shape,
-                 bool grayscale) {
-  Bench bench;
-  bench.raw = std::move(sets);
-  check_split(bench.raw.train, "train");
-  check_split(bench.raw.test, "test");
-  auto train = adapt(bench.raw.train, channels, trained_shape, grayscale);
-  auto test = adapt(bench.raw.test, channels, trained_shape, grayscale);
-  bench.adapted = {std::move(train.set), std::move(test.set)};
-  bench.notes = std::move(train.notes);
-  for (const auto* set : {&bench.raw.train, &bench.raw.test}) {
-    bench.notes.insert(bench.notes.end(), set->notes.begin(), set->notes.end());
+EvalSets make_eval_sets(data::TrainTest loaded, int64_t channels, const std::vector<int64_t>& trained_shape,
+                        bool grayscale) {
+  EvalSets sets;
+  sets.raw = std::move(loaded);
+  check_split(sets.raw.train, "train");
+  check_split(sets.raw.test, "test");
+  auto train = adapt(sets.raw.train, channels, trained_shape, grayscale);
+  auto test = adapt(sets.raw.test, channels, trained_shape, grayscale);
+  sets.adapted = {std::move(train.set), std::move(test.set)};
+  sets.notes = std::move(train.notes);
+  for (const auto* set : {&sets.raw.train, &sets.raw.test}) {
+    sets.notes.insert(sets.notes.end(), set->notes.begin(), set->notes.end());
   }
-  bench.class_names = bench.raw.train.class_names;
-  bench.classes = std::max({bench.raw.train.classes(), bench.raw.train.labels.max().item<int64_t>() + 1,
-                            bench.raw.test.labels.max().item<int64_t>() + 1});
-  for (auto k = static_cast<int64_t>(bench.class_names.size()); k < bench.classes; ++k) {
-    bench.class_names.push_back(std::to_string(k));
+  sets.class_names = sets.raw.train.class_names;
+  sets.classes = std::max({sets.raw.train.classes(), sets.raw.train.labels.max().item<int64_t>() + 1,
+                           sets.raw.test.labels.max().item<int64_t>() + 1});
+  for (auto k = static_cast<int64_t>(sets.class_names.size()); k < sets.classes; ++k) {
+    sets.class_names.push_back(std::to_string(k));
   }
-  return bench;
+  return sets;
 }
 
-Subject encoder_subject(const std::string& name, run::Model& model, const Bench& bench,
+Subject encoder_subject(const std::string& name, run::Model& model, const EvalSets& sets,
                         const Progress& progress) {
-  const auto total = static_cast<double>(bench.adapted.train.size() + bench.adapted.test.size());
-  const double train_share = static_cast<double>(bench.adapted.train.size()) / total;
+  const auto total = static_cast<double>(sets.adapted.train.size() + sets.adapted.test.size());
+  const double train_share = static_cast<double>(sets.adapted.train.size()) / total;
   auto part = [&](double offset, double share) -> std::function<void(double)> {
     if (!progress) return {};
     return [&progress, name, offset, share](double done) {
@@ -67,18 +67,18 @@ Subject encoder_subject(const std::string& name, run::Model& model, const Bench&
     };
   };
   Subject s{name, model.position.epoch, {}, {}};
-  s.train = {features(*model.encoder, bench.adapted.train, {.progress = part(0, train_share)}),
-             bench.raw.train.labels};
-  s.test = {features(*model.encoder, bench.adapted.test, {.progress = part(train_share, 1 - train_share)}),
-            bench.raw.test.labels};
+  s.train = {features(*model.encoder, sets.adapted.train, {.progress = part(0, train_share)}),
+             sets.raw.train.labels};
+  s.test = {features(*model.encoder, sets.adapted.test, {.progress = part(train_share, 1 - train_share)}),
+            sets.raw.test.labels};
   return s;
 }
 
-Subject pixel_subject(const Bench& bench) {
+Subject pixel_subject(const EvalSets& sets) {
   return {"raw pixels",
           -1,
-          {pixel_features(bench.raw.train), bench.raw.train.labels},
-          {pixel_features(bench.raw.test), bench.raw.test.labels}};
+          {pixel_features(sets.raw.train), sets.raw.train.labels},
+          {pixel_features(sets.raw.test), sets.raw.test.labels}};
 }
 
 std::vector<Row> judge(const Subject& subject, int64_t classes, const JudgeOptions& options,
@@ -89,16 +89,15 @@ std::vector<Row> judge(const Subject& subject, int64_t classes, const JudgeOptio
   common.epoch = subject.epoch;
   common.dimensions = subject.train.features.size(1);
   common.train_images = subject.train.features.size(0);
-  if (options.knn) {
+  for (KnnOptions knn : options.neighbours) {
     if (progress) progress("neighbours of " + subject.name, 0);
+    if (options.lower_k) knn.k = std::min(knn.k, subject.train.features.size(0));
     Row row = common;
     row.judge = "knn";
-    row.protocol = options.neighbours.protocol;
-    row.k = options.neighbours.k;
-    row.label = options.neighbours.cosine
-                    ? fmt::format("K {}, cosine, T {}", row.k, options.neighbours.temperature)
-                    : fmt::format("K {}, 1/L2 distance", row.k);
-    row.score = knn_score(subject.train, subject.test, classes, options.neighbours);
+    row.protocol = knn.protocol;
+    row.k = knn.k;
+    row.label = label(knn);
+    row.score = knn_score(subject.train, subject.test, classes, knn);
     rows.push_back(std::move(row));
   }
   if (options.linear) {

@@ -25,9 +25,10 @@ struct Subject {
 
 /// Which judges and how.
 struct JudgeOptions {
-  bool linear = true, knn = true;
+  bool linear = true;
   ProbeOptions probe = {};
-  KnnOptions neighbours = {};
+  std::vector<KnnOptions> neighbours = {KnnOptions{}};  ///< one row for each; empty: no neighbours
+  bool lower_k = false;  ///< to the number of train images, where there are fewer; else that is an error
   std::vector<int64_t> labels_per_class = {};  ///< also probes with few labels when not empty
   int draws = 5;                               ///< of labels for each of them
 };
@@ -55,7 +56,7 @@ std::vector<Row> judge(const Subject& subject, int64_t classes, const JudgeOptio
                        const Progress& progress = {});
 
 /// Both splits as an encoder reads them, checked to be fit for judging.
-struct Bench {
+struct EvalSets {
   data::TrainTest raw;      ///< as loaded
   data::TrainTest adapted;  ///< as the encoder reads them
   int64_t classes = 0;
@@ -64,14 +65,14 @@ struct Bench {
 };
 
 /// Throws when the sets cannot be judged on: a split is missing or has unlabelled images.
-Bench make_bench(data::TrainTest sets, int64_t channels, const std::vector<int64_t>& trained_shape,
-                 bool grayscale);
+EvalSets make_eval_sets(data::TrainTest sets, int64_t channels, const std::vector<int64_t>& trained_shape,
+                        bool grayscale);
 
 /// Features of an encoder on both splits.
-Subject encoder_subject(const std::string& name, run::Model& model, const Bench& bench,
+Subject encoder_subject(const std::string& name, run::Model& model, const EvalSets& sets,
                         const Progress& progress = {});
 /// Raw pixels of both splits.
-Subject pixel_subject(const Bench& bench);
+Subject pixel_subject(const EvalSets& sets);
 
 /// All that is known of a row, class names included.
 nlohmann::json to_json(const Row& row, const std::vector<std::string>& class_names);

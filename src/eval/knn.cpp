@@ -139,6 +139,11 @@ KnnOptions knn_protocol(std::string_view name) {
   core::usage_error("eval.knn", fmt::format("unknown protocol '{}'; use paper, dino or moco", name));
 }
 
+std::string label(const KnnOptions& o) {
+  return o.cosine ? fmt::format("K {}, cosine, T {}", o.k, o.temperature)
+                  : fmt::format("K {}, 1/L2 distance", o.k);
+}
+
 Neighbours nearest_neighbours(const torch::Tensor& train, const torch::Tensor& queries,
                               const KnnOptions& options) {
   check_search(train, queries, options);

@@ -22,6 +22,9 @@ struct KnnOptions {
 /// "paper": K 20, 1/L2 on raw features; "dino": K 20, cosine, T 0.07; "moco": K 200, cosine, T 0.1.
 KnnOptions knn_protocol(std::string_view name);
 
+/// What the options do, in words: "K 20, 1/L2 distance".
+std::string label(const KnnOptions& options);
+
 /// The K nearest train rows of each query.
 struct Neighbours {
   torch::Tensor indices;  ///< int64 [M, K], nearest first; equally near ones by index

@@ -73,7 +73,7 @@ std::string digest_of(const core::SafeTensors& content) {
   return core::sha256(std::as_bytes(std::span(all.data(), all.size())));
 }
 
-class Classifier : public Ruler {
+class Classifier : public FeatureExtractor {
  public:
   Classifier(std::shared_ptr<nn::Encoder> encoder, std::string set, std::vector<int64_t> shape,
              std::string text)
@@ -177,9 +177,9 @@ double read_cache(const fs::path& file, const std::string& key, Network& net) {
 
 }  // namespace
 
-ClassifierRuler make_classifier_ruler(const data::TrainTest& sets, const ClassifierOptions& options,
-                                      const fs::path& cache, const engine::Placement& placement,
-                                      const eval::Progress& progress) {
+TrainedClassifier make_classifier(const data::TrainTest& sets, const ClassifierOptions& options,
+                                  const fs::path& cache, const engine::Placement& placement,
+                                  const eval::Progress& progress) {
   const auto& all = sets.train;
   ClassifierOptions o = options;
   if (all.size() == 0 || !all.labelled() || all.classes() < 2)
@@ -199,7 +199,7 @@ ClassifierRuler make_classifier_ruler(const data::TrainTest& sets, const Classif
   // Half at most is used, so that images remain on which features are not those of training.
   const double part = std::min(0.5, static_cast<double>(o.images) / static_cast<double>(all.size()));
   const auto [unseen, used] = data::hold_out(all, part, o.seed);
-  ClassifierRuler out;
+  TrainedClassifier out;
   out.unseen = unseen;
 
   const auto images = std::make_shared<const data::ImageSet>(data::select(all, used));
@@ -260,7 +260,7 @@ ClassifierRuler make_classifier_ruler(const data::TrainTest& sets, const Classif
     out.notes.push_back(
         fmt::format("the classifier is right on {:.1f} % of {} classes only: its features say little",
                     100 * out.accuracy, all.classes()));
-  out.ruler = std::make_unique<Classifier>(
+  out.extractor = std::make_unique<Classifier>(
       net.encoder, all.name, std::vector<int64_t>{all.channels(), all.height(), all.width()},
       fmt::format("ResNet-18 of width {} trained on {} labelled images of {} for {} epochs, {:.1f} % right "
                   "on {} that "

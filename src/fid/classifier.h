@@ -11,7 +11,7 @@
 #include "data/catalog.h"
 #include "engine/engine.h"
 #include "eval/judge.h"
-#include "fid/ruler.h"
+#include "fid/feature_extractor.h"
 
 namespace ebclr::fid {
 
@@ -25,9 +25,9 @@ struct ClassifierOptions {
   uint64_t seed = 0;
 };
 
-/// The trained classifier as a ruler.
-struct ClassifierRuler {
-  std::unique_ptr<Ruler> ruler;
+/// A trained classifier whose features measure distances.
+struct TrainedClassifier {
+  std::unique_ptr<FeatureExtractor> extractor;
   double accuracy = 0;             ///< on images that it has not seen
   int64_t judged_on = 0;           ///< how many those are
   bool cached = false;             ///< read from `file` instead of trained
@@ -38,9 +38,8 @@ struct ClassifierRuler {
 
 /// Reads the classifier of this set and these options from `cache`, or trains it and writes it there. Throws
 /// Error for a set without labels or with one class. `progress` may throw to end the training.
-ClassifierRuler make_classifier_ruler(const data::TrainTest& sets, const ClassifierOptions& options,
-                                      const std::filesystem::path& cache,
-                                      const engine::Placement& placement = {},
-                                      const eval::Progress& progress = {});
+TrainedClassifier make_classifier(const data::TrainTest& sets, const ClassifierOptions& options,
+                                  const std::filesystem::path& cache, const engine::Placement& placement = {},
+                                  const eval::Progress& progress = {});
 
 }  // namespace ebclr::fid

@@ -29,7 +29,7 @@ struct FrechetOptions {
   std::filesystem::path inception = {};  ///< TorchScript file; empty: a classifier of the set
   std::string inception_range = "auto";  ///< pixels that it reads: auto, "0,1", "-1,1" or "0,255"
   int64_t inception_dimensions = 2048;   ///< features that it must give
-  ClassifierOptions classifier = {};     ///< the other ruler
+  ClassifierOptions classifier = {};     ///< where there is no Inception file
   uint64_t seed = 0;                     ///< of starts, noise, views and choices
   std::string checkpoint = "last";       ///< or an epoch
   std::filesystem::path data_root = {};  ///< empty: the run's
@@ -38,15 +38,17 @@ struct FrechetOptions {
 
 struct FrechetResult {
   double distance = 0;  ///< of the samples
-  double start = 0;     ///< of the chains before the first step
-  double floor = 0;     ///< of other real images, as many as samples: what a perfect model would get
-  double ceiling = 0;   ///< of uniform noise
+  double deviation =
+      std::numeric_limits<double>::quiet_NaN();  ///< of it, by the choice of samples; NaN: too few
+  double start = 0;                              ///< of the chains before the first step
+  double floor = 0;    ///< of other real images, as many as samples: what a perfect model would get
+  double ceiling = 0;  ///< of uniform noise
   int64_t samples = 0, references = 0, dimensions = 0;
   int64_t reference_sources = 0, floor_sources = 0;  ///< different images behind the real views of each side
   bool inception = false;                            ///< only then it is an FID
   std::string
       label;  ///< "FID (Inception, 2048-d)" or "Frechet distance on fmnist classifier features (128-d)"
-  std::string ruler;                                                      ///< one sentence on what measured
+  std::string measured_by;                                                ///< one sentence on what measured
   std::string data;                                                       ///< name of the compared set
   std::string against;                                                    ///< "views" or "images"
   int64_t epoch = 0;                                                      ///< of the checkpoint

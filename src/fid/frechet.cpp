@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "core/error.h"
@@ -30,10 +31,18 @@ void Moments::add(const torch::Tensor& features) {
   // Sums around each batch's own mean, then merged: no cancellation of large means.
   const auto mean = x.mean(0);
   const auto centred = x - mean;
-  const auto scatter = centred.t().mm(centred);
+  merge(n, mean, centred.t().mm(centred));
+}
+
+void Moments::add(const Moments& other) {
+  if (other.count_ > 0) merge(other.count_, other.mean_, other.scatter_);
+}
+
+void Moments::merge(int64_t n, const torch::Tensor& mean, const torch::Tensor& scatter) {
+  torch::NoGradGuard no_grad;
   if (count_ == 0) {
-    mean_ = mean;
-    scatter_ = scatter;
+    mean_ = mean.clone();
+    scatter_ = scatter.clone();
   } else {
     const auto total = static_cast<double>(count_ + n);
     const auto delta = mean - mean_;
@@ -78,6 +87,23 @@ double FrechetReference::distance(const Gaussian& other) const {
   const double means = (gaussian_.mean - other.mean).square().sum().item<double>();
   const double traces = (gaussian_.covariance.trace() + other.covariance.trace()).item<double>();
   return std::max(0.0, means + traces - 2 * root);
+}
+
+double distance_deviation(const FrechetReference& reference, const std::vector<Moments>& parts) {
+  std::vector<double> without;
+  for (size_t skip = 0; skip < parts.size(); ++skip) {
+    Moments rest;
+    for (size_t i = 0; i < parts.size(); ++i)
+      if (i != skip) rest.add(parts[i]);
+    if (rest.count() < 2 || parts[skip].count() < 1) return std::numeric_limits<double>::quiet_NaN();
+    without.push_back(reference.distance(rest.gaussian()));
+  }
+  if (without.size() < 2) return std::numeric_limits<double>::quiet_NaN();
+  const auto n = static_cast<double>(without.size());
+  double mean = 0, squares = 0;
+  for (const double d : without) mean += d / n;
+  for (const double d : without) squares += (d - mean) * (d - mean);
+  return std::sqrt((n - 1) / n * squares);
 }
 
 double frechet_distance(const Gaussian& a, const Gaussian& b) {

@@ -3,6 +3,8 @@
 
 #include <torch/types.h>
 
+#include <vector>
+
 namespace ebclr::fid {
 
 /// Mean and unbiased covariance of a set of features.
@@ -19,11 +21,15 @@ class Moments {
  public:
   /// Takes features [N, D] of any floating type and device; throws Error on values that are not finite.
   void add(const torch::Tensor& features);
+  /// Takes all that another has collected.
+  void add(const Moments& other);
   /// The Gaussian of all that was added; throws Error below two features.
   Gaussian gaussian() const;
   int64_t count() const { return count_; }
 
  private:
+  void merge(int64_t n, const torch::Tensor& mean, const torch::Tensor& scatter);
+
   int64_t count_ = 0;
   torch::Tensor mean_;     // double [D]
   torch::Tensor scatter_;  // double [D, D]: sum of outer products around mean_
@@ -44,6 +50,10 @@ class FrechetReference {
   Gaussian gaussian_;
   torch::Tensor factor_;  // L [D, rank], L L^T = covariance
 };
+
+/// Standard deviation of a distance by the choice of the features: each of the parts is left out once
+/// (delete-a-group jackknife). NaN below two parts.
+double distance_deviation(const FrechetReference& reference, const std::vector<Moments>& parts);
 
 /// The same for one pair.
 double frechet_distance(const Gaussian& a, const Gaussian& b);

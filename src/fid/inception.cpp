@@ -32,7 +32,7 @@ std::string reason(const std::exception& e) {
   return last;
 }
 
-class Inception : public Ruler {
+class Inception : public FeatureExtractor {
  public:
   explicit Inception(const InceptionOptions& options) : o_(options), name_(options.file.string()) {
     load();
@@ -143,7 +143,7 @@ class Inception : public Ruler {
 
 }  // namespace
 
-std::unique_ptr<Ruler> make_inception_ruler(const InceptionOptions& options) {
+std::unique_ptr<FeatureExtractor> make_inception(const InceptionOptions& options) {
   return std::make_unique<Inception>(options);
 }
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "fid/ruler.h"
+#include "fid/feature_extractor.h"
 
 namespace ebclr::fid {
 
@@ -21,6 +21,6 @@ struct InceptionOptions {
 /// wrong. Two conventions (docs/fid.md): forward(images) reads float RGB resized to 299 x 299 (bilinear),
 /// pixels in [0, 1]; forward(images, return_features) reads [0, 255] and resizes by itself. Grey images are
 /// copied to RGB.
-std::unique_ptr<Ruler> make_inception_ruler(const InceptionOptions& options);
+std::unique_ptr<FeatureExtractor> make_inception(const InceptionOptions& options);
 
 }  // namespace ebclr::fid

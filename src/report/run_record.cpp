@@ -37,7 +37,9 @@ std::vector<eval::CurvePoint> points_of(const json& list, size_t& damaged) {
     }
     const auto or_zero = [](double v) { return std::isfinite(v) ? v : 0.0; };
     out.push_back({number_of(p, "epoch"), or_zero(number_of(p, "seconds")),
-                   or_zero(number_of(p, "forward_units")), number_of(p, "accuracy")});
+                   or_zero(number_of(p, "forward_units")), number_of(p, "accuracy"),
+                   static_cast<int64_t>(or_zero(number_of(p, "correct"))),
+                   static_cast<int64_t>(or_zero(number_of(p, "total")))});
   }
   return out;
 }
@@ -59,7 +61,7 @@ void read_confusion(const json& row, Judgement& out) {
   }
 }
 
-/// One JSON file below eval/ or study/: a curve, or what `ebclr eval ... --json` prints.
+/// One JSON file below eval/: a curve, or what `ebclr eval ... --json` prints.
 void read_judgement(const fs::path& file, const std::string& shown, RunRecord& out) {
   json j;
   try {
@@ -78,7 +80,9 @@ void read_judgement(const fs::path& file, const std::string& shown, RunRecord& o
     c.judge = text_of(j, "judge");
     c.protocol = text_of(j, "protocol");
     if (c.protocol.empty()) c.protocol = c.judge == "linear" ? "honest" : "paper";
-    c.data = text_of(j, "data").empty() ? text_of(j, "on") : text_of(j, "data");
+    c.data = text_of(j, "data");
+    c.settings = text_of(j, "settings");
+    c.schedule = text_of(j, "schedule");
     const double train = number_of(j, "train_images"), test = number_of(j, "test_images");
     c.train_images = std::isfinite(train) ? static_cast<int64_t>(train) : 0;
     c.test_images = std::isfinite(test) ? static_cast<int64_t>(test) : 0;
@@ -159,10 +163,8 @@ RunRecord read_record(const fs::path& folder) {
                         : RunState::kEmpty;
   // A run that was made longer has its old summary until it ends again.
   if (finished && out.metrics.step > number_of(out.summary, "steps")) out.state = RunState::kUnfinished;
-  for (const char* part : {"eval", "study"}) {
-    for (const auto& file : files_in(paths.root / part, ".json"))
-      read_judgement(file, fmt::format("{}/{}", part, file.filename().string()), out);
-  }
+  for (const auto& file : files_in(paths.root / "eval", ".json"))
+    read_judgement(file, "eval/" + file.filename().string(), out);
   for (const auto& file : files_in(paths.samples(), ".png")) {
     const std::string stem = file.stem().string();
     const auto dash = stem.rfind('-');

@@ -57,15 +57,16 @@ Cell state_cell(const RunRecord& r) {
   return {"not begun", Tone::kMuted};
 }
 
-/// The best-founded accuracy of a judge: computed for this page, else judged before, else the monitor's.
-Cell accuracy_cell(const RunRecord& r, const Insight& insight, const std::string& judge) {
+/// The best-founded accuracy of a judge: from a file of the run folder, else computed for this page, else the
+/// monitor's.
+Cell accuracy_cell(const RunRecord& r, const Examination& examined, const std::string& judge) {
   for (auto it = r.judgements.rbegin(); it != r.judgements.rend(); ++it) {
     if (it->judge == judge && it->data == r.run.config().data.source)
       return {percent(it->accuracy), Tone::kPlain,
               fmt::format("{} ({}) in {}", judge == "knn" ? "kNN" : judge, it->protocol, it->source)};
   }
   if (judge != "knn") return {kNone};
-  if (insight.confusion) return {percent(insight.accuracy), Tone::kPlain, insight.how};
+  if (examined.confusion) return {percent(examined.accuracy), Tone::kPlain, examined.how};
   if (!r.metrics.monitor.empty())
     return {percent(r.metrics.monitor.back().accuracy), Tone::kMuted,
             fmt::format("the online monitor after epoch {:g}, on a part of the images",
@@ -73,7 +74,7 @@ Cell accuracy_cell(const RunRecord& r, const Insight& insight, const std::string
   return {kNone};
 }
 
-Table overview(const std::vector<RunRecord>& runs, const std::vector<Insight>& insights) {
+Table overview(const std::vector<RunRecord>& runs, const std::vector<Examination>& examined) {
   Table t{"",
           {"run", "method", "data", "state", "epochs", "steps", "wall-clock", "forward-units", "final loss",
            "kNN %", "linear %"}};
@@ -92,8 +93,8 @@ Table overview(const std::vector<RunRecord>& runs, const std::vector<Insight>& i
          fmt::format("{:.0f}", of_summary(r, "steps", static_cast<double>(r.metrics.step))),
          seconds > 0 ? core::human_seconds(seconds) : kNone,
          large(of_summary(r, "forward_units", r.metrics.forward_units)),
-         std::isfinite(loss) ? fmt::format("{:.4g}", loss) : kNone, accuracy_cell(r, insights[i], "knn"),
-         accuracy_cell(r, insights[i], "linear")});
+         std::isfinite(loss) ? fmt::format("{:.4g}", loss) : kNone, accuracy_cell(r, examined[i], "knn"),
+         accuracy_cell(r, examined[i], "linear")});
   }
   // A column that no run has anything for is left out.
   for (const char* optional : {"linear %", "kNN %"}) {
@@ -127,7 +128,7 @@ std::string sources(const Table& overview) {
   return text.empty() ? text : text + ".";
 }
 
-void say_notes(Page& page, const std::vector<RunRecord>& runs, const std::vector<Insight>& insights) {
+void say_notes(Page& page, const std::vector<RunRecord>& runs, const std::vector<Examination>& examined) {
   for (size_t i = 0; i < runs.size(); ++i) {
     const auto& r = runs[i];
     for (const auto& e : r.metrics.events) {
@@ -140,7 +141,7 @@ void say_notes(Page& page, const std::vector<RunRecord>& runs, const std::vector
                    e.reason);
     }
     auto notes = r.notes;
-    notes.insert(notes.end(), insights[i].notes.begin(), insights[i].notes.end());
+    notes.insert(notes.end(), examined[i].notes.begin(), examined[i].notes.end());
     if (!notes.empty())
       page.callout(Tone::kMuted, fmt::format("{}: some parts are missing", r.name),
                    core::join(notes, ". ") + ".");
@@ -315,7 +316,7 @@ Table mistakes(const Matrix& m) {
   return t;
 }
 
-void confusions(Page& page, const std::vector<RunRecord>& runs, const std::vector<Insight>& insights) {
+void confusions(Page& page, const std::vector<RunRecord>& runs, const std::vector<Examination>& examined) {
   bool said = false;
   const auto show = [&](Matrix m) {
     if (!said) page.heading("Confusion");
@@ -327,10 +328,10 @@ void confusions(Page& page, const std::vector<RunRecord>& runs, const std::vecto
     }
   };
   for (size_t i = 0; i < runs.size(); ++i) {
-    if (insights[i].confusion) {
-      Matrix m = *insights[i].confusion;
-      m.caption = fmt::format("{}: {} % ({} to {}). {}", runs[i].name, percent(insights[i].accuracy),
-                              percent(insights[i].low), percent(insights[i].high), insights[i].how);
+    if (examined[i].confusion) {
+      Matrix m = *examined[i].confusion;
+      m.caption = fmt::format("{}: {} % ({} to {}). {}", runs[i].name, percent(examined[i].accuracy),
+                              percent(examined[i].low), percent(examined[i].high), examined[i].how);
       show(std::move(m));
       continue;
     }
@@ -343,11 +344,11 @@ void confusions(Page& page, const std::vector<RunRecord>& runs, const std::vecto
   }
 }
 
-void maps(Page& page, const std::vector<RunRecord>& runs, const std::vector<Insight>& insights) {
+void maps(Page& page, const std::vector<RunRecord>& runs, const std::vector<Examination>& examined) {
   bool said = false;
   std::vector<PointMap> all;
   for (size_t i = 0; i < runs.size(); ++i) {
-    if (!insights[i].map) continue;
+    if (!examined[i].map) continue;
     if (!said) {
       page.heading("Map of the features");
       page.text(
@@ -356,7 +357,7 @@ void maps(Page& page, const std::vector<RunRecord>& runs, const std::vector<Insi
           "with the keyboard, arrows go through them.");
       said = true;
     }
-    all.push_back(*insights[i].map);
+    all.push_back(*examined[i].map);
     all.back().title = fmt::format("{}: {}", runs[i].name, all.back().title);
   }
   if (all.size() == 1) page.map(all[0]);
@@ -419,9 +420,9 @@ std::string describe_machine() {
 std::string run_report(const std::vector<fs::path>& folders, const RunReportOptions& options) {
   if (folders.empty()) core::usage_error("report", "no run was given; name one or more run folders");
   const auto runs = read_records(folders);
-  std::vector<Insight> insights(runs.size());
+  std::vector<Examination> examined(runs.size());
   for (size_t i = 0; i < runs.size() && options.evaluate; ++i)
-    insights[i] = look_into(runs[i], options.insight);
+    examined[i] = examine(runs[i], options.examine);
 
   std::vector<std::string> names;
   for (const auto& r : runs) names.push_back(r.name);
@@ -436,15 +437,15 @@ std::string run_report(const std::vector<fs::path>& folders, const RunReportOpti
   Page page(title, fmt::format("{} on {}", core::join({methods.begin(), methods.end()}, ", "),
                                core::join({sets.begin(), sets.end()}, ", ")));
   page.heading("Overview");
-  const auto table = overview(runs, insights);
+  const auto table = overview(runs, examined);
   page.table(table);
   if (const auto text = sources(table); !text.empty()) page.text(text);
-  say_notes(page, runs, insights);
+  say_notes(page, runs, examined);
   training_charts(page, runs);
   accuracy_charts(page, runs);
   chain_pictures(page, runs);
-  confusions(page, runs, insights);
-  maps(page, runs, insights);
+  confusions(page, runs, examined);
+  maps(page, runs, examined);
   configurations(page, runs);
   page.heading("How this was made");
   auto facts = options.facts;

@@ -6,14 +6,14 @@
 #include <utility>
 #include <vector>
 
-#include "report/insight.h"
+#include "report/examine.h"
 
 namespace ebclr::report {
 
 struct RunReportOptions {
   std::string title = {};  ///< empty: from the runs
   bool evaluate = true;    ///< compute the confusion matrix and the map
-  InsightOptions insight = {};
+  ExamineOptions examine = {};
   std::vector<std::pair<std::string, std::string>> facts = {};  ///< version, machine, command, date
 };
 

@@ -137,12 +137,7 @@ Plan make_plan(const Study& study, const std::string& scale, const Scales& scale
           spec.title =
               fmt::format("{}{}{}, seed {}", row.label, column.label.empty() ? "" : ", ", column.label, seed);
           spec.judging = plan.judging;
-          for (const auto& j : study.judges) {
-            if (j == "frechet")
-              spec.frechet = true;
-            else
-              spec.judges.push_back(j);
-          }
+          spec.judges = study.judges;
           const int64_t all = set_size(config.data.source);
           spec.images = config.data.limit > 0 ? std::min(all, config.data.limit) : all;
           spec.forward_units =
@@ -158,7 +153,8 @@ Plan make_plan(const Study& study, const std::string& scale, const Scales& scale
                       static_cast<double>(std::max<int64_t>(1, config.checkpoint.keep_every));
           const double tests =
               plan.judging.limit_test > 0 ? static_cast<double>(plan.judging.limit_test) : 1e4;
-          if (!spec.judges.empty()) spec.judging_units += points * (tests + static_cast<double>(spec.images));
+          if (!std::all_of(spec.judges.begin(), spec.judges.end(), is_distance))
+            spec.judging_units += points * (tests + static_cast<double>(spec.images));
         }
         cell.runs.push_back(it->second);
       }

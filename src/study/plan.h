@@ -16,9 +16,8 @@ struct RunSpec {
   run::Config config;
   std::string title;                ///< "EBCLR, CIFAR-10, seed 1"
   std::filesystem::path folder;     ///< <out>/runs/<method>-<data>-<digest of the configuration>
-  std::vector<std::string> judges;  ///< accuracies along the run: "linear", "knn"
+  std::vector<std::string> judges;  ///< as in Study
   std::vector<std::string> sets;    ///< judged on these
-  bool frechet = false;
   Judging judging;
   std::string blocked;  ///< why it cannot run ("cifar100 is not here ..."); empty: it can
 

@@ -81,13 +81,6 @@ void settle(Estimate& e, const Pool& pool, int64_t total) {
   }
 }
 
-std::vector<eval::CurvePoint> trained_points(const std::vector<Point>& points) {
-  std::vector<eval::CurvePoint> out;
-  for (const auto& p : points)
-    if (p.epoch > 0) out.push_back({p.epoch, p.seconds, p.forward_units, p.accuracy});
-  return out;
-}
-
 std::optional<double> mean_if_all(const std::vector<std::optional<double>>& v) {
   if (v.empty()) return std::nullopt;
   double sum = 0;
@@ -107,10 +100,13 @@ CellEfficiency efficiency_of(const Results& r, const PlannedCell& cell, const Pl
     const auto& theirs = r.findings[reference.runs[i]].curves;
     const auto a = mine.find(curve_name(judge, cell.on)), b = theirs.find(curve_name(judge, reference.on));
     if (a == mine.end() || b == theirs.end()) continue;
-    const auto e = eval::relative_efficiency(trained_points(b->second), trained_points(a->second));
-    out.epochs_by_seed.push_back(e.epochs);
-    seconds.push_back(e.seconds);
-    units.push_back(e.forward_units);
+    const auto e = eval::relative_efficiency(b->second, a->second);
+    const auto upper = [](const std::optional<eval::Bracket>& b) -> std::optional<double> {
+      return b && std::isfinite(b->high) ? std::optional(b->high) : std::nullopt;
+    };
+    out.epochs_by_seed.push_back(upper(e.epochs));
+    seconds.push_back(upper(e.seconds));
+    units.push_back(upper(e.forward_units));
   }
   out.epochs = mean_if_all(out.epochs_by_seed);
   out.seconds = mean_if_all(seconds);
@@ -121,7 +117,7 @@ CellEfficiency efficiency_of(const Results& r, const PlannedCell& cell, const Pl
 }  // namespace
 
 bool smaller_is_better(const std::string& judge) {
-  return judge == "frechet";
+  return is_distance(judge);
 }
 
 double student_t(int degrees) {
@@ -165,7 +161,7 @@ Results collect(const Plan& plan, const std::vector<std::string>& failures) {
         c.untrained[judge].values.push_back(100 * curve->second.front().accuracy);
         totals[judge] = curve->second.back().total;
       }
-      if (f.frechet) c.score["frechet"].values.push_back(f.frechet->distance);
+      for (const auto& [judge, d] : f.distances) c.score[judge].values.push_back(d.distance);
     }
     c.seconds = mean_of(seconds);
     c.forward_units = mean_of(units);
@@ -184,7 +180,7 @@ Results collect(const Plan& plan, const std::vector<std::string>& failures) {
       const auto* reference = plan.find({plan.study.reference, cell.id.column});
       if (!reference || cell.id.row == plan.study.reference) continue;
       for (const auto& judge : plan.study.judges)
-        if (judge != "frechet" && r.cells[cell.id].score.count(judge))
+        if (!is_distance(judge) && r.cells[cell.id].score.count(judge))
           r.cells[cell.id].efficiency[judge] = efficiency_of(r, cell, *reference, judge);
     }
   }

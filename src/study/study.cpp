@@ -208,6 +208,16 @@ size_t Scales::index(const std::string& name) const {
   core::usage_error(kStudy, fmt::format("no scale '{}'; there are {}", name, core::join(names, ", ")));
 }
 
+const std::vector<std::string>& judge_names() {
+  static const std::vector<std::string> names = {"linear", "knn", "knn-dino", "frechet-noise",
+                                                 "frechet-data"};
+  return names;
+}
+
+bool is_distance(const std::string& judge) {
+  return judge.starts_with("frechet");
+}
+
 Study parse_study(const std::string& name, const std::string& yaml, const std::string& origin) {
   const Reader r{origin};
   const auto node = parse(yaml, origin);
@@ -223,8 +233,8 @@ Study parse_study(const std::string& name, const std::string& yaml, const std::s
   s.judges = r.words(node["judges"]);
   if (s.judges.empty()) r.fail(node, "judges is missing");
   for (const auto& j : s.judges)
-    if (j != "linear" && j != "knn" && j != "frechet")
-      r.fail(node["judges"], fmt::format("judge '{}': expected linear, knn or frechet", j));
+    if (std::find(judge_names().begin(), judge_names().end(), j) == judge_names().end())
+      r.fail(node["judges"], fmt::format("judge '{}': expected {}", j, core::join(judge_names(), ", ")));
   if (!node["rows"]) r.fail(node, "rows is missing");
   s.rows = read_axes(r, node["rows"], s.row_axis);
   s.columns = node["columns"] ? read_axes(r, node["columns"], s.column_axis) : std::vector<Value>{{}};

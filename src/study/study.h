@@ -49,7 +49,7 @@ struct Claim {
 struct Study {
   double order = 1e9;  ///< place in the list of all studies
   std::string name, title, source, about;
-  std::vector<std::string> judges;  ///< "linear", "knn", "frechet"; the first is the paper's
+  std::vector<std::string> judges;  ///< names of judge_names(); the first is the paper's
   std::string row_axis, column_axis;
   std::vector<Value> rows, columns;  ///< columns has one nameless value where a study has no second axis
   Settings fixed;
@@ -57,6 +57,13 @@ struct Study {
   std::map<std::string, std::map<CellId, double>> paper;  ///< by judge, and "efficiency"
   std::vector<Claim> claims;
 };
+
+/// "linear", "knn" (1/L2 distance: the released code), "knn-dino" (cosine, T 0.07: the paper's text),
+/// "frechet-noise" and "frechet-data" (samples by chains of a stated length from noise, and from views of
+/// data).
+const std::vector<std::string>& judge_names();
+/// Does the judge measure a distance of samples, for which smaller is better, instead of an accuracy?
+bool is_distance(const std::string& judge);
 
 /// How a scale judges its runs.
 struct Judging {

@@ -78,7 +78,7 @@ bool learnt(const Results& r, const CellId& id, const std::string& judge) {
   const auto cell = r.cells.find(id);
   if (cell == r.cells.end()) return false;
   const auto before = cell->second.untrained.find(judge), after = cell->second.score.find(judge);
-  if (before == cell->second.untrained.end()) return judge == "frechet";
+  if (before == cell->second.untrained.end()) return is_distance(judge);
   const auto d = difference(r, judge, after->second, before->second);
   return d.value > d.half;
 }

@@ -22,8 +22,10 @@ using report::Tone;
 
 std::string judge_label(const std::string& judge) {
   if (judge == "linear") return "Linear probe, accuracy %";
-  if (judge == "knn") return "Weighted kNN (K = 20), accuracy %";
-  return "Frechet distance of samples to data";
+  if (judge == "knn") return "Weighted kNN (K = 20, 1/L2: the released code), accuracy %";
+  if (judge == "knn-dino") return "Weighted kNN (K = 20, cosine, T 0.07: the paper's text), accuracy %";
+  return fmt::format("Frechet distance to data of samples by chains from {}",
+                     judge == "frechet-data" ? "data" : "noise");
 }
 
 std::string title_of(const Plan& p) {
@@ -113,12 +115,14 @@ Table cost_table(const Results& r) {
   for (const char* c : {"epochs", "wall-clock", "forward-units"}) t.columns.emplace_back(c);
   std::vector<std::string> judges;
   for (const auto& j : s.judges)
-    if (j != "frechet") judges.push_back(j);
+    if (!is_distance(j)) judges.push_back(j);
   for (const auto& j : judges) {
     t.columns.push_back(j + ", untrained");
     t.columns.push_back(j);
   }
-  if (s.judges.front() == "frechet") t.columns.emplace_back("Frechet distance");
+  std::vector<std::string> distances;
+  std::copy_if(s.judges.begin(), s.judges.end(), std::back_inserter(distances), is_distance);
+  t.columns.insert(t.columns.end(), distances.begin(), distances.end());
   const bool efficient = !s.reference.empty();
   const std::string first = judges.empty() ? "" : judges.front();
   if (efficient)
@@ -146,7 +150,7 @@ Table cost_table(const Results& r) {
         estimate(c.untrained, j);
         estimate(c.score, j);
       }
-      if (s.judges.front() == "frechet") estimate(c.score, "frechet");
+      for (const auto& d : distances) estimate(c.score, d);
       if (efficient) {
         const auto e = c.efficiency.find(first);
         if (row.id == s.reference || e == c.efficiency.end()) {
@@ -180,7 +184,7 @@ report::Chart curves(const Results& r, const std::string& judge, const Value& co
   for (const auto& row : r.plan.study.rows) {
     const auto* cell = r.plan.find({row.id, column.id});
     if (!cell) continue;
-    std::vector<const std::vector<Point>*> seeds;
+    std::vector<const std::vector<eval::CurvePoint>*> seeds;
     for (const size_t i : cell->runs)
       if (const auto c = r.findings[i].curves.find(curve_name(judge, cell->on));
           c != r.findings[i].curves.end())
@@ -253,6 +257,20 @@ std::string settings_text(const Results& r, const Value& row, const Value& colum
   return text;
 }
 
+// What the distances of a judge were measured with, and between which ends they lie.
+std::string distance_note(const Results& r, const std::string& judge) {
+  for (const auto& f : r.findings) {
+    const auto it = f.distances.find(judge);
+    if (it == f.distances.end()) continue;
+    const auto& d = it->second;
+    return fmt::format(
+        "{}: {}, {} samples after {} steps. Between two parts of the data of this size: {:.2f}; of uniform "
+        "noise: {:.2f}. The choice of samples alone moves a distance by about {:.2f}.",
+        judge_label(judge), d.label, d.samples, d.steps, d.floor, d.ceiling, d.deviation);
+  }
+  return "";
+}
+
 report::Page to_page(const Results& r, const Facts& facts) {
   const auto& s = r.plan.study;
   report::Page page(title_of(r.plan), describe(r.plan));
@@ -268,21 +286,15 @@ report::Page to_page(const Results& r, const Facts& facts) {
   }
   page.heading("Results");
   for (const auto& j : s.judges) page.table(main_table(r, j));
-  for (size_t i = 0; i < r.plan.runs.size(); ++i)
-    if (r.findings[i].frechet) {
-      const auto& f = *r.findings[i].frechet;
-      page.text(
-          fmt::format("{}, {} samples. Between two halves of the data: {:.2f}; of uniform noise: {:.2f}.",
-                      f.label, f.samples, f.floor, f.ceiling));
-      break;
-    }
+  for (const auto& j : s.judges)
+    if (const auto text = distance_note(r, j); !text.empty()) page.text(text);
   page.heading("Cost and relative efficiency");
   page.table(cost_table(r));
   const auto columns = planned(r.plan, s.columns, false);
   std::vector<report::Chart> by_epoch, by_units;
   for (const auto& j : s.judges)
     for (const auto& c : columns) {
-      if (j == "frechet") continue;
+      if (is_distance(j)) continue;
       by_epoch.push_back(curves(r, j, c, false));
       by_units.push_back(curves(r, j, c, true));
     }
@@ -375,11 +387,11 @@ std::string to_csv(const Results& r) {
                 std::to_string(p.correct), std::to_string(p.total)},
                "");
       }
-      if (f.frechet)
-        line("frechet",
+      for (const auto& [judge, d] : f.distances)
+        line(judge,
              {std::to_string(f.epochs), fmt::format("{:.2f}", f.seconds),
-              fmt::format("{:.0f}", f.forward_units), fmt::format("{:.6f}", f.frechet->distance), "",
-              std::to_string(f.frechet->samples)},
+              fmt::format("{:.0f}", f.forward_units), fmt::format("{:.6f}", d.distance), "",
+              std::to_string(d.samples)},
              "");
       const auto problem = !r.failures[i].empty()  ? "failed: " + r.failures[i]
                            : !spec.blocked.empty() ? spec.blocked

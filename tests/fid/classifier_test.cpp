@@ -25,9 +25,9 @@ ClassifierOptions tiny() {
   return {.width = 8, .images = 64, .epochs = 1, .batch_size = 16};
 }
 
-ClassifierRuler make(const fs::path& cache, const ClassifierOptions& options = tiny(),
-                     const data::TrainTest& sets = shapes()) {
-  return make_classifier_ruler(sets, options, cache);
+TrainedClassifier make(const fs::path& cache, const ClassifierOptions& options = tiny(),
+                       const data::TrainTest& sets = shapes()) {
+  return make_classifier(sets, options, cache);
 }
 
 torch::Tensor some_images() {
@@ -41,14 +41,15 @@ TEST(Classifier, IsKeptAndFoundAgain) {
   ASSERT_TRUE(fs::exists(first.file));
   EXPECT_EQ(std::distance(fs::directory_iterator(dir / "fid"), {}), 1);  // nothing temporary is left
   EXPECT_EQ(first.judged_on, 50);
-  EXPECT_EQ(first.ruler->dimensions(), 64);
-  EXPECT_EQ(first.ruler->label(), "Frechet distance on shapes classifier features (64-d)");
-  EXPECT_EQ(first.ruler->label().find("FID"), std::string::npos);
+  EXPECT_EQ(first.extractor->dimensions(), 64);
+  EXPECT_EQ(first.extractor->label(), "Frechet distance on shapes classifier features (64-d)");
+  EXPECT_EQ(first.extractor->label().find("FID"), std::string::npos);
   const auto again = make(dir / "fid");
   EXPECT_TRUE(again.cached);
   EXPECT_EQ(again.accuracy, first.accuracy);
   EXPECT_TRUE(torch::equal(again.unseen, first.unseen));
-  EXPECT_TRUE(torch::equal(again.ruler->features(some_images()), first.ruler->features(some_images())));
+  EXPECT_TRUE(
+      torch::equal(again.extractor->features(some_images()), first.extractor->features(some_images())));
 }
 
 TEST(Classifier, OtherSettingsAndOtherImagesAreOtherClassifiers) {
@@ -71,8 +72,8 @@ TEST(Classifier, TheSeedDecides) {
   const auto one = make(a.path()), two = make(b.path());
   EXPECT_FALSE(two.cached);
   EXPECT_EQ(one.accuracy, two.accuracy);
-  EXPECT_TRUE(
-      torch::allclose(one.ruler->features(some_images()), two.ruler->features(some_images()), 1e-4, 1e-5));
+  EXPECT_TRUE(torch::allclose(one.extractor->features(some_images()), two.extractor->features(some_images()),
+                              1e-4, 1e-5));
 }
 
 // Grey images of 16 x 16 whose stripes run along or across, by class.
@@ -101,7 +102,7 @@ TEST(Classifier, LearnsAndLeavesImagesUnseen) {
   const auto c = make(dir.path(), {.width = 8, .images = 100, .epochs = 6, .batch_size = 10}, sets);
   EXPECT_GT(c.accuracy, 0.85);
   EXPECT_EQ(c.unseen.numel(), 200);
-  EXPECT_NE(c.ruler->description().find(fmt::format("{:.1f} %", 100 * c.accuracy)), std::string::npos);
+  EXPECT_NE(c.extractor->description().find(fmt::format("{:.1f} %", 100 * c.accuracy)), std::string::npos);
   EXPECT_TRUE(c.notes.empty());
 }
 
@@ -125,7 +126,7 @@ TEST(Classifier, UsesHalfAtMost) {
 TEST(Classifier, ADamagedFileIsReplaced) {
   testing::TempDir dir;
   const auto first = make(dir.path());
-  const auto want = first.ruler->features(some_images());
+  const auto want = first.extractor->features(some_images());
   const auto good = core::read_text(first.file, "test");
   const auto write = [&](const std::string& text) { std::ofstream(first.file, std::ios::binary) << text; };
   std::string flipped = good;
@@ -140,7 +141,7 @@ TEST(Classifier, ADamagedFileIsReplaced) {
     EXPECT_FALSE(next.cached);
     ASSERT_GE(next.notes.size(), 1u);
     EXPECT_NE(next.notes[0].find("trained anew"), std::string::npos) << next.notes[0];
-    EXPECT_TRUE(torch::allclose(next.ruler->features(some_images()), want, 1e-4, 1e-5));
+    EXPECT_TRUE(torch::allclose(next.extractor->features(some_images()), want, 1e-4, 1e-5));
     EXPECT_TRUE(make(dir.path()).cached);
   }
 }
@@ -152,7 +153,7 @@ TEST(Classifier, AFolderThatCannotBeWrittenIsNoObstacle) {
   EXPECT_TRUE(c.file.empty());
   ASSERT_GE(c.notes.size(), 1u);
   EXPECT_NE(c.notes[0].find("could not be kept"), std::string::npos);
-  EXPECT_EQ(c.ruler->features(some_images()).size(0), 20);
+  EXPECT_EQ(c.extractor->features(some_images()).size(0), 20);
 }
 
 TEST(Classifier, NeedsLabelsAndClasses) {
@@ -172,7 +173,7 @@ TEST(Classifier, NeedsLabelsAndClasses) {
   expect_error(
       core::ExitCode::kUsage,
       [&] {
-        make(dir.path()).ruler->features(torch::zeros({2, 1, 28, 28}));
+        make(dir.path()).extractor->features(torch::zeros({2, 1, 28, 28}));
       },
       "1 x 28 x 28", "3 x 32 x 32");
 }
@@ -186,7 +187,7 @@ TEST(Classifier, ProgressMayEndTheTraining) {
     if (++calls == 3) throw core::Error(core::ExitCode::kInterrupted, "test", "stopped");
   };
   expect_error(
-      core::ExitCode::kInterrupted, [&] { make_classifier_ruler(shapes(), tiny(), dir / "fid", {}, stop); },
+      core::ExitCode::kInterrupted, [&] { make_classifier(shapes(), tiny(), dir / "fid", {}, stop); },
       "stopped");
   EXPECT_EQ(calls, 3);
   EXPECT_FALSE(fs::exists(dir / "fid"));

@@ -26,22 +26,20 @@ torch::Tensor images(int64_t n, int64_t channels, int64_t side) {
 
 // First feature of a network that returns the mean of what it reads.
 double mean_seen(const fs::path& file, const std::string& range, const torch::Tensor& x) {
-  return make_inception_ruler({.file = file, .range = range, .dimensions = 3})
-      ->features(x)[0][0]
-      .item<double>();
+  return make_inception({.file = file, .range = range, .dimensions = 3})->features(x)[0][0].item<double>();
 }
 
 TEST(Inception, FeaturesOfAFile) {
   testing::TempDir dir;
   const auto file = write_script(dir / "net.pt", testing::kMeans);
-  auto ruler = make_inception_ruler({.file = file});
-  EXPECT_EQ(ruler->dimensions(), 2048);
-  EXPECT_EQ(ruler->label(), "FID (Inception, 2048-d)");
+  auto extractor = make_inception({.file = file});
+  EXPECT_EQ(extractor->dimensions(), 2048);
+  EXPECT_EQ(extractor->label(), "FID (Inception, 2048-d)");
   const auto x = images(70, 3, 32);  // more than one batch
-  const auto f = ruler->features(x);
+  const auto f = extractor->features(x);
   ASSERT_EQ(f.sizes(), (std::vector<int64_t>{70, 2048}));
   // Order and content do not depend on how the images were split.
-  EXPECT_TRUE(torch::allclose(f.narrow(0, 40, 5), ruler->features(x.narrow(0, 40, 5)), 1e-5, 1e-6));
+  EXPECT_TRUE(torch::allclose(f.narrow(0, 40, 5), extractor->features(x.narrow(0, 40, 5)), 1e-5, 1e-6));
   EXPECT_FALSE(torch::allclose(f[0], f[1], 1e-3, 1e-3));
 }
 
@@ -72,7 +70,7 @@ def forward(self, img, return_features: bool = False):
     return img
 )");
   EXPECT_NEAR(mean_seen(file, "auto", torch::full({2, 3, 20, 20}, 0.0f)), 127.5, 1e-3);
-  EXPECT_EQ(make_inception_ruler({.file = write_script(dir / "b.pt", testing::kMeansOnRequest)})
+  EXPECT_EQ(make_inception({.file = write_script(dir / "b.pt", testing::kMeansOnRequest)})
                 ->features(images(3, 1, 28))
                 .size(1),
             2048);
@@ -82,13 +80,12 @@ TEST(Inception, FeaturesInAListOrAsMaps) {
   testing::TempDir dir;
   const auto x = images(3, 3, 20);
   const auto plain = write_script(dir / "a.pt", "def forward(self, x): return x.mean([2, 3])");
-  const auto want = make_inception_ruler({.file = plain, .dimensions = 3})->features(x);
+  const auto want = make_inception({.file = plain, .dimensions = 3})->features(x);
   for (const char* source :
        {"def forward(self, x): return [x.mean([2, 3])]", "def forward(self, x): return (x.mean([2, 3]),)",
         "def forward(self, x): return [x.mean([2, 3], True)]"}) {
     const auto file = write_script(dir / "b.pt", source);
-    EXPECT_TRUE(torch::equal(make_inception_ruler({.file = file, .dimensions = 3})->features(x), want))
-        << source;
+    EXPECT_TRUE(torch::equal(make_inception({.file = file, .dimensions = 3})->features(x), want)) << source;
   }
 }
 
@@ -96,7 +93,7 @@ TEST(Inception, SaysWhatIsWrongWithAFile) {
   testing::TempDir dir;
   const auto complains = [&](const fs::path& file, const auto&... fragments) {
     expect_error(
-        core::ExitCode::kUsage, [&] { make_inception_ruler({.file = file}); }, file.string(), fragments...);
+        core::ExitCode::kUsage, [&] { make_inception({.file = file}); }, file.string(), fragments...);
   };
   complains(dir / "absent.pt", "no such file");
   complains(dir.path(), "is a folder");
@@ -140,7 +137,7 @@ TEST(Inception, WeightsWithoutCode) {
     writer.writeEndOfFile();
   }
   expect_error(
-      core::ExitCode::kUsage, [&] { make_inception_ruler({.file = file}); }, "weights.pt",
+      core::ExitCode::kUsage, [&] { make_inception({.file = file}); }, "weights.pt",
       "weights without their code", "docs/fid.md");
 }
 

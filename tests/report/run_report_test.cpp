@@ -151,11 +151,11 @@ TEST(RunRecord, StatesAndJudgements) {
           {"subject":"untrained encoder","judge":"linear","protocol":"honest","accuracy":0.1},
           {"subject":"trained encoder","judge":"linear","protocol":"honest","accuracy":0.75,
            "per_class":[{"class":"cat","accuracy":1},{"class":"dog","accuracy":0.5}],"confusion":[[2,0],[1,1]]}]})");
-  // What a study leaves: no file of a curve, but the same points; other judges are not accuracies.
-  write(dir / "a" / "study" / "knn_on_shapes.json",
-        R"({"judge":"knn","on":"shapes","points":[{"epoch":1,"accuracy":0.5}]})");
-  write(dir / "a" / "study" / "frechet.json",
-        R"({"judge":"frechet","on":"shapes","points":[{"distance":3}]})");
+  // A curve on another set, as a study leaves it; other lists of points are not accuracies.
+  write(dir / "a" / "eval" / "curve_knn_paper.json",
+        R"({"judge":"knn","data":"shapes","points":[{"epoch":1,"accuracy":0.5,"correct":10,"total":20}]})");
+  write(dir / "a" / "eval" / "other.json",
+        R"({"judge":"frechet","data":"shapes","points":[{"distance":3}]})");
   const auto r = read_record(dir / "a");
   ASSERT_EQ(r.judgements.size(), 2u);
   EXPECT_EQ(r.judgements[0].accuracy, 0.75);

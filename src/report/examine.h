@@ -6,22 +6,23 @@
 #include <string>
 #include <vector>
 
+#include "engine/engine.h"
 #include "report/page.h"
 #include "report/run_record.h"
 
 namespace ebclr::report {
 
-struct InsightOptions {
-  int64_t train = 5000, test = 1000;         ///< images, class-balanced; 0: all
-  int64_t map_images = 500;                  ///< on the map; 0: no map
-  std::string data_root = {};                ///< empty: the run's
-  uint64_t seed = 0;                         ///< of the choice of images
-  std::function<void(run::Model&)> prepare;  ///< moves a model to its device and engine
+struct ExamineOptions {
+  int64_t train = 5000, test = 1000;  ///< images, class-balanced; 0: all
+  int64_t map_images = 500;           ///< on the map; 0: no map
+  std::string data_root = {};         ///< empty: the run's
+  uint64_t seed = 0;                  ///< of the choice of images
+  engine::Placement placement = {};
   std::function<void(const std::string&, double)> progress = {};
 };
 
 /// Findings about the newest checkpoint of a run; what could not be found out is in `notes`.
-struct Insight {
+struct Examination {
   std::optional<Matrix> confusion;
   double accuracy = 0, low = 0, high = 0;  ///< of the neighbours, with `confusion`
   std::string how;                         ///< the same in words: protocol and numbers of images
@@ -31,6 +32,6 @@ struct Insight {
 
 /// Loads the newest readable checkpoint and the run's images and judges them; does not throw for what is
 /// missing or damaged.
-Insight look_into(const RunRecord& record, const InsightOptions& options);
+Examination examine(const RunRecord& record, const ExamineOptions& options);
 
 }  // namespace ebclr::report

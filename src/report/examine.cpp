@@ -1,4 +1,4 @@
-#include "report/insight.h"
+#include "report/examine.h"
 
 #include <fmt/format.h>
 #include <torch/torch.h>
@@ -15,27 +15,27 @@
 namespace ebclr::report {
 namespace {
 
-void find_confusion(const data::TrainTest& sets, run::Model& model, const InsightOptions& options,
-                    const std::string& name, const std::string& source, Insight& out) {
-  const auto bench = eval::make_bench({data::limit(sets.train, options.train, options.seed),
-                                       data::limit(sets.test, options.test, options.seed)},
-                                      model.encoder->options().channels, model.image_shape, false);
+void find_confusion(const data::TrainTest& sets, run::Model& model, const ExamineOptions& options,
+                    const std::string& name, const std::string& source, Examination& out) {
+  const auto judged = eval::make_eval_sets({data::limit(sets.train, options.train, options.seed),
+                                            data::limit(sets.test, options.test, options.seed)},
+                                           model.encoder->options().channels, model.image_shape, false);
   eval::JudgeOptions judging;
   judging.linear = false;
-  judging.neighbours.k = std::min<int64_t>(judging.neighbours.k, bench.adapted.train.size());
+  judging.lower_k = true;
   const auto progress = [&](const std::string& what, double share) {
     if (options.progress) options.progress(name + ": " + what, share);
   };
-  const auto row = eval::judge(eval::encoder_subject("trained encoder", model, bench, progress),
-                               bench.classes, judging, progress)
+  const auto row = eval::judge(eval::encoder_subject("trained encoder", model, judged, progress),
+                               judged.classes, judging, progress)
                        .at(0);
   out.accuracy = row.score.accuracy;
   out.low = row.score.interval.low, out.high = row.score.interval.high;
   out.how = fmt::format("kNN ({}, K {}) with {} train and {} test images of {}, checkpoint of epoch {}",
-                        row.protocol, row.k, bench.raw.train.size(), bench.raw.test.size(), source,
+                        row.protocol, row.k, judged.raw.train.size(), judged.raw.test.size(), source,
                         model.position.epoch);
   Matrix m;
-  m.names = bench.class_names;
+  m.names = judged.class_names;
   const auto counts = row.score.confusion.to(torch::kCPU).contiguous();
   for (int64_t i = 0; i < counts.size(0); ++i) {
     const auto* line = counts.data_ptr<int64_t>() + i * counts.size(1);
@@ -45,8 +45,8 @@ void find_confusion(const data::TrainTest& sets, run::Model& model, const Insigh
   out.confusion = std::move(m);
 }
 
-void find_map(const data::TrainTest& sets, run::Model& model, const InsightOptions& options,
-              const std::string& name, const std::string& source, Insight& out) {
+void find_map(const data::TrainTest& sets, run::Model& model, const ExamineOptions& options,
+              const std::string& name, const std::string& source, Examination& out) {
   const bool test = sets.test.size() > 0;
   const auto picked = data::limit(test ? sets.test : sets.train, options.map_images, options.seed);
   const auto adapted = eval::adapt(picked, model.encoder->options().channels, model.image_shape, false);
@@ -78,8 +78,8 @@ void find_map(const data::TrainTest& sets, run::Model& model, const InsightOptio
 
 }  // namespace
 
-Insight look_into(const RunRecord& record, const InsightOptions& options) {
-  Insight out;
+Examination examine(const RunRecord& record, const ExamineOptions& options) {
+  Examination out;
   const auto attempt = [&](const char* what, auto&& work) {
     try {
       work();
@@ -98,7 +98,7 @@ Insight look_into(const RunRecord& record, const InsightOptions& options) {
   if (!options.data_root.empty()) source.data_root = options.data_root;
   if (!attempt("no confusion matrix and no map", [&] {
         model = record.run.load("last");
-        if (options.prepare) options.prepare(model);
+        engine::place(*model.encoder, model.head.get(), options.placement);
         sets = data::load(source);
       }))
     return out;

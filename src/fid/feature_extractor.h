@@ -8,9 +8,9 @@
 namespace ebclr::fid {
 
 /// What turns images into the features that a Frechet distance is taken of.
-class Ruler {
+class FeatureExtractor {
  public:
-  virtual ~Ruler() = default;
+  virtual ~FeatureExtractor() = default;
   /// images float [N, C, H, W] in [-1, 1] -> features [N, dimensions()].
   virtual torch::Tensor features(const torch::Tensor& images) = 0;
   virtual int64_t dimensions() const = 0;

@@ -1,0 +1,99 @@
+#include "cli/eval_options.h"
+
+#include <CLI/CLI.hpp>
+
+#include "data/other_set.h"
+#include "engine/engine.h"
+
+namespace ebclr::cli {
+
+void EncoderOptions::add(CLI::App& c, bool with_data) {
+  c.add_option("RUN", run, "Run folder")->required();
+  c.add_option("--checkpoint", checkpoint, "Epoch number or 'last'")->capture_default_str();
+  if (with_data) c.add_option("--data", data, "Set by name or folder of images (default: the run's own)");
+  c.add_option("--data-root", data_root, "Where sets are kept (default: the run's, else $EBCLR_DATA)");
+  c.add_option("--image-size", image_size, "Folders: short side after resizing (default: the run's)");
+  c.add_option("--labels-csv", labels_csv, "Folders: CSV of path,label");
+  c.add_option("--test-fraction", test_fraction, "Folders: part that becomes the test split");
+  c.add_option("--limit", limit, "At most this many train images, class-balanced (0: all)");
+  c.add_option("--limit-test", limit_test, "The same for the test split");
+  c.add_flag("--grayscale", grayscale, "Convert colour images for a grey encoder");
+  add_runtime_options(c, runtime_options);
+  c.add_flag("--json", json, "Print JSON instead of a table");
+}
+
+data::SourceOptions EncoderOptions::source(const run::Run& r) const {
+  auto o = data::other_set(r.config().data, data);
+  if (!data_root.empty()) o.data_root = data_root;
+  if (image_size > 0) o.image_size = image_size;
+  if (!labels_csv.empty()) o.labels_csv = labels_csv;
+  if (test_fraction >= 0) o.test_fraction = test_fraction;
+  if (limit >= 0) o.limit = limit;
+  if (limit_test >= 0) o.limit_test = limit_test;
+  return o;
+}
+
+run::Run EncoderOptions::open() {
+  runtime = apply(runtime_options);
+  return run::Run::open(run);
+}
+
+run::Model EncoderOptions::load(const run::Run& r) const {
+  auto model = r.load(checkpoint);
+  engine::place(*model.encoder, model.head.get(), runtime.placement());
+  return model;
+}
+
+void JudgingOptions::add_common(CLI::App& c) {
+  c.add_option("--plots", plots, "Folder for confusion matrices as PNG");
+  c.add_option("--baseline", baselines, "Also judge: random (untrained encoder), pixels")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"random", "pixels"}));
+  c.add_option("--seed", seed, "Of splits, batches and first weights")->capture_default_str();
+}
+
+void JudgingOptions::add_linear(CLI::App& c, const std::string& protocol_name) {
+  c.add_option(protocol_name, linear_protocol,
+               "honest: rate chosen on a held-out part of train; paper: best on test")
+      ->check(CLI::IsMember({"honest", "paper"}))
+      ->capture_default_str();
+  c.add_option("--labels-per-class", labels_per_class, "Also probe with so few labels, e.g. 1,10,100")
+      ->delimiter(',');
+  c.add_option("--draws", draws, "Draws of those labels")->capture_default_str();
+  c.add_option("--probe-epochs", epochs, "Epochs of the probe")->capture_default_str();
+  c.add_option("--probe-batch", batch, "Batch size of the probe")->capture_default_str();
+  c.add_option("--rates", rates, "Learning rates between 1e-4 and 1e-1")->capture_default_str();
+  c.add_flag("--standardise", standardise, "Scale features to mean 0, deviation 1");
+}
+
+void JudgingOptions::add_knn(CLI::App& c, const std::string& protocol_name) {
+  c.add_option(protocol_name, knn_protocols,
+               "paper (K 20, 1/L2: the released code), dino (K 20, cosine, T 0.07: the paper's text) or moco "
+               "(K 200, cosine, T 0.1); several with commas")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"paper", "dino", "moco"}))
+      ->capture_default_str();
+  c.add_option("--k", k, "Neighbours (default: the protocol's)");
+}
+
+eval::JudgeOptions JudgingOptions::options(bool linear, bool knn) const {
+  eval::JudgeOptions o;
+  o.linear = linear;
+  o.neighbours.clear();
+  if (knn)
+    for (const auto& protocol : knn_protocols) {
+      o.neighbours.push_back(eval::knn_protocol(protocol));
+      if (k > 0) o.neighbours.back().k = k;
+    }
+  o.probe.protocol = eval::probe_protocol(linear_protocol);
+  o.probe.epochs = epochs;
+  o.probe.batch_size = batch;
+  o.probe.rates = eval::ProbeOptions::log_grid(-4, -1, rates);
+  o.probe.standardise = standardise;
+  o.probe.seed = seed;
+  o.labels_per_class = labels_per_class;
+  o.draws = draws;
+  return o;
+}
+
+}  // namespace ebclr::cli

@@ -1,0 +1,67 @@
+#include "eval/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace ebclr::eval {
+namespace fs = std::filesystem;
+
+namespace {
+
+Curve curve_of(const fs::path& run, const std::string& judge, const std::string& protocol) {
+  if (!fs::is_directory(run))
+    core::usage_error("compare", fmt::format("{}: no such run folder", run.string()));
+  const auto file = curve_file(run, judge, protocol);
+  if (!fs::exists(file))
+    core::usage_error(
+        "compare",
+        fmt::format("{} has no {} curve ({}); make it: ebclr eval curve {} --judge {} --protocol {}",
+                    run.string(), judge, protocol, run.string(), judge, protocol));
+  return read_curve(file);
+}
+
+size_t find_reference(const CompareOptions& o, const std::vector<Curve>& curves, bool& is_ebclr) {
+  for (size_t i = 0; i < curves.size(); ++i) {
+    const bool found = o.reference.empty() ? curves[i].method == "ebclr" : o.runs[i] == o.reference;
+    if (!found) continue;
+    is_ebclr = curves[i].method == "ebclr";
+    return i;
+  }
+  if (!o.reference.empty())
+    core::usage_error("compare", fmt::format("--reference {} is not among the runs; give it there too",
+                                             o.reference.string()));
+  is_ebclr = false;
+  return 0;
+}
+
+}  // namespace
+
+Comparison compare(const CompareOptions& o) {
+  if (o.runs.size() < 2)
+    core::usage_error("compare", fmt::format("compare was given {} run; give two or more", o.runs.size()));
+  Comparison out;
+  out.judge = o.judge;
+  out.protocol = !o.protocol.empty() ? o.protocol : o.judge == "knn" ? "paper" : "honest";
+  for (const auto& run : o.runs) {
+    out.curves.push_back(curve_of(run, o.judge, out.protocol));
+    check_comparable(out.curves.front(), out.curves.back());
+  }
+  out.data = out.curves.front().data;
+  out.reference = find_reference(o, out.curves, out.reference_is_ebclr);
+  const auto& reference = out.curves[out.reference];
+  for (const auto& curve : out.curves)
+    out.results.push_back(relative_efficiency(reference.points, curve.points));
+  if (!out.reference_is_ebclr && o.reference.empty())
+    out.notes.push_back("no EBCLR run among them; the first one is the reference");
+  if (reference.schedule == "cosine")
+    out.notes.push_back(
+        "the reference's learning rate falls along a cosine until its last epoch: where it reached the "
+        "others' "
+        "final accuracy its rate was still high, while theirs had come to an end");
+  return out;
+}
+
+}  // namespace ebclr::eval

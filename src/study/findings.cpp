@@ -1,0 +1,151 @@
+#include "study/findings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/error.h"
+#include "data/other_set.h"
+#include "run/run.h"
+
+namespace ebclr::study {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+std::optional<json> read_json(const fs::path& path) {
+  std::ifstream in(path);
+  if (!in) return std::nullopt;
+  auto j = json::parse(in, nullptr, false);
+  if (!j.is_object()) return std::nullopt;
+  return j;
+}
+
+bool same_config(const RunSpec& spec) {
+  std::vector<std::string> warnings;
+  const auto file = run::RunFolder{spec.folder}.config();
+  if (!fs::exists(file)) return false;
+  return digest(run::resolve({run::read_layer(file.string(), warnings)})) == digest(spec.config);
+}
+
+void read_summary(const RunSpec& spec, Findings& f) {
+  const auto summary = read_json(run::RunFolder{spec.folder}.summary());
+  if (!summary) return;
+  f.epochs = summary->value("epochs", int64_t{0});
+  f.trained = summary->value("finished", false) && f.epochs >= spec.config.train.epochs;
+  f.steps = summary->value("steps", int64_t{0});
+  f.rollbacks = summary->value("rollbacks", int64_t{0});
+  f.seconds = summary->value("seconds", 0.0);
+  f.forward_units = summary->value("forward_units", 0.0);
+  f.peak_memory = summary->value("peak_memory_bytes", 0.0);
+}
+
+void read_curve_of(const RunSpec& spec, const std::string& judge, const std::string& set, Findings& f) {
+  const auto [kind, protocol] = judge_and_protocol(judge);
+  const bool own = set == spec.config.data.source;
+  const auto file = eval::curve_file(spec.folder, kind, protocol, own ? "" : set);
+  if (!fs::exists(file)) return;
+  try {
+    auto curve = eval::read_curve(file);
+    const auto wanted = eval::settings_of(curve_options(spec, set, {judge}), kind, protocol);
+    // One that was made before the training had ended lacks its end.
+    if (curve.settings != wanted || curve.data != set || curve.points.empty() ||
+        curve.points.back().epoch < static_cast<double>(spec.config.train.epochs))
+      return;
+    f.curves[curve_name(judge, set)] = std::move(curve.points);
+  } catch (const core::Error&) {  // a damaged one is made again
+  }
+}
+
+void read_distance(const RunSpec& spec, const std::string& judge, Findings& f) {
+  const auto j = read_json(distance_file(spec, judge));
+  if (!j || j->value("settings", "") != distance_settings(spec.judging, judge)) return;
+  try {
+    f.distances[judge] = {j->at("distance").get<double>(),  j->at("floor").get<double>(),
+                          j->at("ceiling").get<double>(),   j->at("deviation").get<double>(),
+                          j->at("samples").get<int64_t>(),  j->at("steps").get<int64_t>(),
+                          j->at("label").get<std::string>()};
+  } catch (const json::exception&) {  // a damaged one is made again
+  }
+}
+
+}  // namespace
+
+std::string curve_name(const std::string& judge, const std::string& set) {
+  return judge + " on " + set;
+}
+
+std::pair<std::string, std::string> judge_and_protocol(const std::string& judge) {
+  if (judge == "linear") return {"linear", "honest"};
+  if (judge == "knn-dino") return {"knn", "dino"};
+  return {"knn", "paper"};
+}
+
+eval::CurveOptions curve_options(const RunSpec& spec, const std::string& set,
+                                 const std::vector<std::string>& judges) {
+  eval::CurveOptions o;
+  o.data = data::other_set(spec.config.data, set);
+  o.data.limit = spec.config.data.limit;  // as many labels as there were images to train on
+  o.data.limit_test = spec.judging.limit_test;
+  o.points = eval::CurvePoints::kKept;
+  o.judging.linear = false;
+  o.judging.neighbours.clear();
+  o.judging.lower_k = true;
+  for (const auto& judge : judges) {
+    const auto [kind, protocol] = judge_and_protocol(judge);
+    if (kind == "linear")
+      o.judging.linear = true;
+    else
+      o.judging.neighbours.push_back(eval::knn_protocol(protocol));
+  }
+  o.judging.probe.epochs = spec.judging.probe_epochs;
+  o.judging.probe.rates = eval::ProbeOptions::log_grid(-4, -1, static_cast<int>(spec.judging.probe_rates));
+  return o;
+}
+
+fs::path distance_file(const RunSpec& spec, const std::string& judge) {
+  return spec.folder / "study" / (judge + ".json");
+}
+
+std::string distance_settings(const Judging& j, const std::string& judge) {
+  return fmt::format("{}, {} samples, {} steps", judge, j.frechet_samples, j.frechet_steps);
+}
+
+Findings read_findings(const RunSpec& spec) {
+  Findings f;
+  try {
+    if (!same_config(spec)) return f;
+    read_summary(spec, f);
+  } catch (const json::exception&) {
+    return {};  // a damaged summary or configuration: the run is made again
+  } catch (const core::Error&) {
+    return {};
+  }
+  for (const auto& judge : spec.judges) {
+    if (is_distance(judge)) {
+      read_distance(spec, judge, f);
+      continue;
+    }
+    for (const auto& set : spec.sets) read_curve_of(spec, judge, set, f);
+  }
+  return f;
+}
+
+bool complete(const RunSpec& spec, const Findings& f) {
+  if (!f.trained) return false;
+  for (const auto& judge : spec.judges) {
+    if (is_distance(judge)) {
+      if (!f.distances.count(judge)) return false;
+      continue;
+    }
+    for (const auto& set : spec.sets)
+      if (!f.curves.count(curve_name(judge, set))) return false;
+  }
+  return true;
+}
+
+}  // namespace ebclr::study
