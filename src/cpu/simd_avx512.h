@@ -1,5 +1,6 @@
 #pragma once
-// Sixteen floats per vector: AVX-512 F/BW/DQ/VL. Included by kernels_avx512.cpp only (see simd_avx2.h).
+// Sixteen floats per vector: AVX-512 F/BW/DQ/VL. Included by kernels_avx512.cpp, and by
+// kernels_amx.cpp through amx.h (see simd_avx2.h for why not elsewhere).
 
 #include <immintrin.h>
 

@@ -248,16 +248,6 @@ class NativeBackend : public nn::EncoderBackend {
     return features;
   }
 
-  EngineChoice place(nn::Encoder& encoder, nn::Head* head, const Placement& placement) {
-    encoder.to(placement.device);
-    if (head) head->to(placement.device);
-    if (!placement.device.is_cpu()) {
-      encoder.set_backend(nullptr);
-      return {false, "torch on " + placement.device.str()};
-    }
-    return attach(encoder, placement.engine);
-  }
-
   std::size_t memory_bytes() const { return state_->network.peak_bytes(); }
 
  private:
@@ -348,7 +338,16 @@ EngineChoice attach(nn::Encoder& encoder, const EngineOptions& options) {
   const int threads = options.threads > 0 ? options.threads : at::get_num_threads();
   encoder.set_backend(
       std::make_shared<NativeBackend>(encoder, std::make_shared<State>(shape, *kernels, threads)));
-  return {true, fmt::format("native ({}, {} thread{})", kernels->name, threads, threads == 1 ? "" : "s")};
+  return {true, fmt::format("native ({}, {} thread{})", kernels->name, threads, threads == 1 ? "" : "s"),
+          kernels->name};
+}
+
+EngineChoice place(nn::Encoder& encoder, nn::Head* head, const Placement& placement) {
+  encoder.to(placement.device);
+  if (head) head->to(placement.device);
+  if (placement.device.is_cpu()) return attach(encoder, placement.engine);
+  encoder.set_backend(nullptr);
+  return {false, "torch on " + placement.device.str()};
 }
 
 std::size_t memory_bytes(const nn::Encoder& encoder) {

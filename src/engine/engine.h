@@ -21,7 +21,8 @@ struct EngineOptions {
 /// What `attach` decided.
 struct EngineChoice {
   bool native = false;
-  std::string reason;  ///< one line for the log
+  std::string reason;             ///< one line for the log
+  std::string instructions = {};  ///< "avx512", ... of the native engine; empty for torch
 };
 
 /// Sets or clears the encoder's backend; throws Error if kNative is asked for and cannot run.

@@ -163,6 +163,7 @@ RunRecord read_record(const fs::path& folder) {
                         : RunState::kEmpty;
   // A run that was made longer has its old summary until it ends again.
   if (finished && out.metrics.step > number_of(out.summary, "steps")) out.state = RunState::kUnfinished;
+  out.sessions = run::read_sessions(paths);
   for (const auto& file : files_in(paths.root / "eval", ".json"))
     read_judgement(file, "eval/" + file.filename().string(), out);
   for (const auto& file : files_in(paths.samples(), ".png")) {

@@ -9,6 +9,7 @@
 
 #include "eval/curve.h"
 #include "run/metrics.h"
+#include "run/provenance.h"
 #include "run/run.h"
 
 namespace ebclr::report {
@@ -38,6 +39,7 @@ struct RunRecord {
   RunState state = RunState::kEmpty;
   run::Metrics metrics;
   nlohmann::json summary;  ///< null when there is none
+  std::vector<run::Session> sessions;  ///< what trained it
   std::vector<eval::Curve> curves;
   std::vector<Judgement> judgements;
   std::vector<ChainPicture> chains;

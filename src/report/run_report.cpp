@@ -400,6 +400,13 @@ void configurations(Page& page, const std::vector<RunRecord>& runs) {
   }
 }
 
+void say_provenance(Page& page, const std::vector<RunRecord>& runs) {
+  std::vector<run::NamedSessions> named;
+  for (const auto& r : runs) named.push_back({r.name, r.sessions});
+  const auto warnings = run::provenance_warnings(named);
+  if (!warnings.empty()) page.callout(Tone::kMuted, "What trained these runs", core::join(warnings, ". ") + ".");
+}
+
 }  // namespace
 
 std::string describe_machine() {
@@ -448,9 +455,11 @@ std::string run_report(const std::vector<fs::path>& folders, const RunReportOpti
   maps(page, runs, examined);
   configurations(page, runs);
   page.heading("How this was made");
+  say_provenance(page, runs);
   auto facts = options.facts;
   for (const auto& r : runs) {
     auto lines = r.log;
+    if (!r.sessions.empty()) lines.push_back("trained by " + r.sessions.back().text());
     if (r.summary.is_object() && r.summary.contains("ended") && r.summary["ended"].is_string())
       lines.push_back("ended " + r.summary["ended"].get<std::string>());
     if (!lines.empty()) facts.emplace_back(r.name, core::join(lines, "; "));

@@ -43,7 +43,7 @@ struct GuardOptions {
 };
 
 struct CheckpointOptions {
-  double minutes = 10;       ///< at the latest so often, besides the end of epochs
+  double minutes = 10;       ///< also a checkpoint after so many minutes
   int64_t every_epochs = 1;  ///< at the end of every so many epochs
   int64_t keep_every = 5;    ///< of those, every so many epochs one is kept for good
   int64_t keep_last = 2;

@@ -32,6 +32,7 @@ struct RunFolder {
   std::filesystem::path metrics() const { return root / "metrics.jsonl"; }
   std::filesystem::path log() const { return root / "train.log"; }
   std::filesystem::path summary() const { return root / "summary.json"; }
+  std::filesystem::path provenance() const { return root / "provenance.json"; }
   std::filesystem::path checkpoints() const { return root / "checkpoints"; }
   std::filesystem::path samples() const { return root / "samples"; }
   std::filesystem::path lock() const { return root / ".lock"; }

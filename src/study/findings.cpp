@@ -120,6 +120,7 @@ Findings read_findings(const RunSpec& spec) {
   try {
     if (!same_config(spec)) return f;
     read_summary(spec, f);
+    f.sessions = run::read_sessions(run::RunFolder{spec.folder});
   } catch (const json::exception&) {
     return {};  // a damaged summary or configuration: the run is made again
   } catch (const core::Error&) {

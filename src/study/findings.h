@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "eval/run_curve.h"
+#include "run/provenance.h"
 #include "study/plan.h"
 
 namespace ebclr::study {
@@ -25,6 +26,7 @@ struct Findings {
   bool trained = false;
   int64_t epochs = 0, steps = 0, rollbacks = 0;
   double seconds = 0, forward_units = 0, peak_memory = 0;
+  std::vector<run::Session> sessions;  ///< what trained it
   std::map<std::string, std::vector<eval::CurvePoint>>
       curves;                                       ///< by curve_name; the first point is untrained
   std::map<std::string, FrechetFinding> distances;  ///< by judge

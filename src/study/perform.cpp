@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
 
 #include "core/error.h"
+#include "core/file_lock.h"
 #include "core/files.h"
 #include "data/catalog.h"
 #include "eval/run_curve.h"
@@ -48,7 +51,7 @@ bool train_run(const RunSpec& spec, const engine::Placement& placement, const st
                const Report& report) {
   auto images = std::make_shared<data::ImageSet>(data::load(spec.config.data).train);
   const run::RunFolder folder{spec.folder};
-  // A folder without any checkpoint is one that was killed before it began.
+  // A folder without any checkpoint is one that was killed before it began; the lock says that nobody is at it.
   const bool begun = !run::list_checkpoints(folder.checkpoints()).empty();
   if (!begun) fs::remove_all(spec.folder);
   Watcher watcher(report);
@@ -59,6 +62,21 @@ bool train_run(const RunSpec& spec, const engine::Placement& placement, const st
                           .engine = placement.engine},
                          images, watcher);
   return trainer.run(stop).finished;
+}
+
+// Two studies may want one run: the second waits and then finds it done. The lock lies beside the folder, which
+// may be removed and made anew.
+std::optional<core::FileLock> take_run(const RunSpec& spec, const std::atomic<bool>& stop,
+                                       const Report& report) {
+  std::error_code ec;
+  fs::create_directories(spec.folder.parent_path(), ec);  // what goes wrong is said by the lock
+  const auto file = fs::path(spec.folder.string() + ".lock");
+  while (!stop) {
+    if (auto lock = core::FileLock::try_take(file, kPerform)) return lock;
+    if (report) report(0, "waiting for another process at the same run");
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+  return std::nullopt;
 }
 
 // Thrown through the judges when the worker is asked to end.
@@ -123,6 +141,8 @@ bool measure_distance(const RunSpec& spec, const std::string& judge, const engin
 
 bool perform(const RunSpec& spec, const engine::Placement& placement, const std::atomic<bool>& stop,
              const Report& report) {
+  const auto lock = take_run(spec, stop, report);
+  if (!lock) return false;
   if (!read_findings(spec).trained && !train_run(spec, placement, stop, report)) return false;
   const auto found = read_findings(spec);
   for (const auto& set : spec.sets) {

@@ -1,74 +1,102 @@
 #pragma once
-// What the runs of a plan come to: means and intervals over seeds, relative efficiency, failures.
+// What the runs of a plan come to: means and intervals over seeds, relative efficiency, equal budgets, failures.
 
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "study/perform.h"
+#include "study/findings.h"
 #include "study/plan.h"
+#include "study/statistics.h"
 
 namespace ebclr::study {
 
 /// A mean over seeds and where the true one may lie, at 95 %.
 struct Estimate {
-  std::vector<double> values;  ///< one for each seed
+  std::vector<double> values = {};  ///< one for each seed that came out
+  std::vector<size_t> seeds = {};   ///< which seeds those are
   double mean = 0, low = 0, high = 0;
-  bool over_seeds = false;  ///< else the interval is Wilson's over the test images of the one seed
-  double variance = 0;      ///< of the mean, for differences
+  /// The interval is over seeds, by the spread of all cells together: also where this cell has one value left.
+  /// Else nothing has two seeds, and it is Wilson's over the test images of the one; that decides nothing.
+  bool over_seeds = false;
+  double variance = 0;  ///< of the mean, for differences
 };
 
-/// The reference's cost to reach this cell's final accuracy, as a part of what this cell spent; means over
-/// seeds. Empty where it never got there.
+/// The reference's cost to reach this cell's final accuracy, as a part of what this cell spent.
 struct CellEfficiency {
-  std::optional<double> epochs, seconds, forward_units;
-  std::vector<std::optional<double>> epochs_by_seed;
+  std::vector<eval::Efficiency> by_seed = {};  ///< of the seeds that both have
+  std::string void_because = {};               ///< why it says nothing; empty: it does
+  /// Means over seeds of both ends; empty where it is void.
+  std::optional<eval::Bracket> epochs = {}, seconds = {}, forward_units = {};
 };
 
 /// One cell of a study's table.
 struct CellResult {
-  CellId id;
-  std::string on;
-  std::vector<std::string> problems;  ///< one for each run that failed, is missing or is unfinished
+  CellId id = {};
+  std::string on = {};
+  std::vector<std::string> problems = {};  ///< one for each run that failed, is missing or is unfinished
+  size_t lost = 0;                         ///< seeds that gave no result
+  int64_t rollbacks = 0;                   ///< of all its runs: how often the guard stepped in
   int64_t epochs = 0;
-  double seconds = 0, forward_units = 0;      ///< means of the trainings
-  std::map<std::string, Estimate> score;      ///< by judge; accuracies in percent, distances as they are
-  std::map<std::string, Estimate> untrained;  ///< accuracies in percent
-  std::map<std::string, CellEfficiency> efficiency;
+  double seconds = 0, forward_units = 0;           ///< means of the trainings
+  std::map<std::string, Estimate> score = {};      ///< by judge; accuracies in percent, distances as they are
+  std::map<std::string, Estimate> untrained = {};  ///< accuracies in percent
+  std::map<std::string, CellEfficiency> efficiency = {};
+
+  /// "1 of 2 seeds lost, rolled back twice"; empty when all went well.
+  std::string mark() const;
 };
 
 /// All of it.
 struct Results {
   Plan plan;
-  std::vector<Findings> findings;     ///< of each run
-  std::vector<std::string> failures;  ///< of each run; empty: none
-  std::map<CellId, CellResult> cells;
-  std::map<std::string, int> degrees;  ///< of freedom behind the intervals over seeds, by judge
+  std::vector<Findings> findings = {};     ///< of each run
+  std::vector<std::string> failures = {};  ///< of each run; empty: none
+  std::map<CellId, CellResult> cells = {};
+  std::map<std::string, int> degrees = {};  ///< of freedom behind the intervals over seeds, by judge
   /// Variance of a cell's value once its own mean and its seed's are taken off, for differences; by judge.
   struct Paired {
     double variance = 0;
     int degrees = 0;
   };
-  std::map<std::string, Paired> paired;
+  std::map<std::string, Paired> paired = {};
 };
-
-/// Does a smaller value of this judge mean better?
-bool smaller_is_better(const std::string& judge);
 
 /// Collects. `failures` says for each run why it failed (empty: it did not).
 Results collect(const Plan& plan, const std::vector<std::string>& failures);
 
-/// 97.5 % quantile of Student's t distribution.
-double student_t(int degrees);
-
-/// Difference a - b of two cells with the half-width of its 95 % interval.
+/// Difference a - b of two cells: its value, standard error and degrees of freedom.
 struct Difference {
-  double value = 0, half = 0;
+  double value = 0, error = 0;
+  int degrees = 0;  ///< 0: one seed, nothing can be decided
+
+  /// Half-width of the 95 % interval of this difference alone; with one seed, over its test images.
+  double half() const { return (degrees > 0 ? student_t(degrees) : 1.960) * error; }
 };
 Difference difference(const Results& results, const std::string& judge, const Estimate& a, const Estimate& b);
 /// The same for two cells of one column, which share their seeds: seed by seed, where both have all of them.
 Difference paired_difference(const Results& results, const std::string& judge, const Estimate& a,
                              const Estimate& b);
+/// Several differences of cells that share their seeds, whatever their columns: seed by seed, with the spread of
+/// the differences taken as common to all of them. Pairs that lost a seed are not paired.
+std::vector<Difference> paired_differences(const Results& results, const std::string& judge,
+                                           const std::vector<std::pair<const Estimate*, const Estimate*>>& pairs);
+
+/// What a budget is counted in.
+enum class Currency { kEpochs, kForwardUnits, kSeconds };
+
+/// Accuracies of a column when every row may spend the same: as much as the cheapest of them spent in all.
+struct Budget {
+  double spent = 0;  ///< the budget
+  /// By row: the mean over seeds, in percent, at the last checkpoint within the budget, and the least part of the
+  /// budget that a seed had spent there.
+  struct Entry {
+    double accuracy = 0, used = 0;
+  };
+  std::map<std::string, Entry> rows = {};
+};
+Budget equal_budget(const Results& results, const std::string& column, const std::string& judge,
+                    Currency currency);
 
 }  // namespace ebclr::study

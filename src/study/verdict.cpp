@@ -4,29 +4,56 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/text.h"
 
 namespace ebclr::study {
 namespace {
 
-// Every comparison that a claim makes ends as one of these, with a phrase to tell of it.
-struct Tally {
-  std::vector<std::string> holds, fails, open;
+constexpr double kLevel = 0.025;  // of each side: 5 % in all
+
+/// One comparison of a claim. What can be tested has a p-value for and one against it; the rest is decided already.
+struct Comparison {
+  std::string text;
+  double p_holds = 1, p_fails = 1;
+  std::string open = {};  ///< why it stays open whatever the p-values say
+};
+
+/// All comparisons of a claim, and what they come to together.
+class Tally {
+ public:
+  void add(Comparison c) { all_.push_back(std::move(c)); }
 
   Verdict verdict(const Claim& claim) const {
-    Verdict v{claim, Ruling::kUndecided, ""};
-    const size_t all = holds.size() + fails.size() + open.size();
-    if (all == 0) {
+    Verdict v{claim, Ruling::kUndecided, "", all_.size()};
+    if (all_.empty()) {
       v.reason = "nothing to compare: the runs are missing";
-    } else if (!fails.empty()) {
+      return v;
+    }
+    std::vector<double> p_holds, p_fails;
+    for (const auto& c : all_) {
+      p_holds.push_back(c.p_holds);
+      p_fails.push_back(c.p_fails);
+    }
+    p_holds = holm(p_holds);
+    p_fails = holm(p_fails);
+    std::vector<std::string> holds, fails, open;
+    for (size_t i = 0; i < all_.size(); ++i) {
+      const auto& c = all_[i];
+      if (!c.open.empty())
+        open.push_back(fmt::format("{} ({})", c.text, c.open));
+      else
+        (p_fails[i] < kLevel ? fails : p_holds[i] < kLevel ? holds : open).push_back(c.text);
+    }
+    if (!fails.empty()) {
       v.ruling = Ruling::kNotSupported;
-      v.reason = fmt::format("fails in {} of {} comparisons: {}", fails.size(), all, some(fails));
+      v.reason = fmt::format("fails in {} of {} comparisons: {}", fails.size(), all_.size(), some(fails));
     } else if (!open.empty()) {
-      v.reason = fmt::format("holds in {} of {} comparisons; open: {}", holds.size(), all, some(open));
+      v.reason = fmt::format("holds in {} of {} comparisons; open: {}", holds.size(), all_.size(), some(open));
     } else {
       v.ruling = Ruling::kSupported;
-      v.reason = fmt::format("holds in all {} comparisons: {}", all, some(holds));
+      v.reason = fmt::format("holds in all {} comparisons: {}", all_.size(), some(holds));
     }
     return v;
   }
@@ -40,6 +67,8 @@ struct Tally {
     if (list.size() > kShown) text += fmt::format("; and {} more", list.size() - kShown);
     return text;
   }
+
+  std::vector<Comparison> all_;
 };
 
 std::string label(const std::vector<Value>& values, const std::string& id) {
@@ -58,6 +87,17 @@ const Estimate* find(const Results& r, const CellId& id, const std::string& judg
   if (cell == r.cells.end()) return nullptr;
   const auto e = cell->second.score.find(judge);
   return e == cell->second.score.end() ? nullptr : &e->second;
+}
+
+// " [EBCLR: 1 seed lost]" where the cells of a comparison were not whole.
+std::string marks(const Results& r, const std::vector<CellId>& ids) {
+  std::vector<std::string> parts;
+  for (const auto& id : ids) {
+    const auto cell = r.cells.find(id);
+    if (cell == r.cells.end() || cell->second.mark().empty()) continue;
+    parts.push_back(fmt::format("{}: {}", label(r.plan.study.rows, id.row), cell->second.mark()));
+  }
+  return parts.empty() ? "" : fmt::format(" [{}]", core::join(parts, "; "));
 }
 
 // Columns that were asked for; what --only left out is not a gap.
@@ -80,12 +120,24 @@ bool learnt(const Results& r, const CellId& id, const std::string& judge) {
   const auto before = cell->second.untrained.find(judge), after = cell->second.score.find(judge);
   if (before == cell->second.untrained.end()) return is_distance(judge);
   const auto d = difference(r, judge, after->second, before->second);
-  return d.value > d.half;
+  return d.value > d.half();
 }
+
+// P(T > distance / error); with no error at all the sign of the distance decides.
+double tail(double distance, const Difference& d) {
+  if (d.error > 0) return student_tail(distance / d.error, d.degrees);
+  return distance > 0 ? 0 : 1;
+}
+
+std::string show(const std::string& pair, const Difference& d) {
+  return fmt::format("{} {:+.1f} ± {:.1f}", pair, d.value, d.half());
+}
+
+constexpr const char* kOneSeed = "one seed decides nothing";
 
 void better(const Results& r, const Claim& claim, Tally& tally) {
   const auto& s = r.plan.study;
-  const double sign = smaller_is_better(claim.judge) ? -1 : 1;
+  const double sign = is_distance(claim.judge) ? -1 : 1;
   for (const auto& column : columns_of(r, claim))
     for (const auto& row : claim.rows)
       for (const auto& other : claim.than) {
@@ -94,40 +146,82 @@ void better(const Results& r, const Claim& claim, Tally& tally) {
             fmt::format("{} against {}{}", label(s.rows, row), label(s.rows, other), at(s, column));
         if (!a || !b) {
           if (r.plan.find({row, column}) && r.plan.find({other, column}))
-            tally.open.push_back(pair + " is missing");
+            tally.add({.text = pair, .open = "missing"});
           continue;
         }
         const auto d = paired_difference(r, claim.judge, *a, *b);
-        const auto text = fmt::format("{} {:+.1f} ± {:.1f}", pair, d.value, d.half);
-        if (sign * d.value < -d.half) {
-          tally.fails.push_back(text);
-        } else if (sign * d.value <= d.half) {
-          tally.open.push_back(text);
-        } else if (!learnt(r, {row, column}, claim.judge)) {
-          tally.open.push_back(text + " (but not above its own untrained encoder)");
+        Comparison c{show(pair, d) + marks(r, {{row, column}, {other, column}})};
+        if (d.degrees < 1) {
+          c.open = kOneSeed;
         } else {
-          tally.holds.push_back(text);
+          c.p_holds = tail(sign * d.value, d);
+          c.p_fails = tail(-sign * d.value, d);
+          if (sign * d.value > 0 && !learnt(r, {row, column}, claim.judge))
+            c.open = "but not above its own untrained encoder";
         }
+        tally.add(std::move(c));
       }
 }
 
-void within(const Results& r, const Claim& claim, const CellId& x, const CellId& y, const std::string& pair,
-            Tally& tally) {
-  const auto *a = find(r, x, claim.judge), *b = find(r, y, claim.judge);
-  if (!a || !b) {
-    if (r.plan.find(x) && r.plan.find(y)) tally.open.push_back(pair + " is missing");
-    return;
+/// Two cells that are claimed to be equal.
+struct EqualPair {
+  CellId x, y;
+  std::string text;
+};
+
+std::vector<EqualPair> equal_pairs(const Results& r, const Claim& claim) {
+  const auto& s = r.plan.study;
+  std::vector<EqualPair> out;
+  if (claim.kind == ClaimKind::kEqual) {
+    for (const auto& row : claim.rows)
+      for (const auto& [a, b] : claim.pairs)
+        out.push_back({{row, a},
+                       {row, b},
+                       fmt::format("{}, {} against {}", label(s.rows, row), label(s.columns, a),
+                                   label(s.columns, b))});
+    return out;
   }
-  const auto d = difference(r, claim.judge, *a, *b);
-  const auto text = fmt::format("{} {:+.1f} ± {:.1f}", pair, d.value, d.half);
-  if (std::abs(d.value) + d.half <= claim.within)
-    tally.holds.push_back(text);
-  else if (std::abs(d.value) - d.half > claim.within)
-    tally.fails.push_back(text);
-  else
-    tally.open.push_back(text);
+  for (const auto& column : columns_of(r, claim))
+    for (size_t i = 0; i < claim.rows.size(); ++i)
+      for (size_t k = i + 1; k < claim.rows.size(); ++k)
+        out.push_back({{claim.rows[i], column},
+                       {claim.rows[k], column},
+                       fmt::format("{} against {}{}", label(s.rows, claim.rows[i]),
+                                   label(s.rows, claim.rows[k]), at(s, column))});
+  return out;
 }
 
+// Equal within a margin: two one-sided tests, one for each end of it. Seeds are paired.
+void equal(const Results& r, const Claim& claim, Tally& tally) {
+  std::vector<EqualPair> found;
+  std::vector<std::pair<const Estimate*, const Estimate*>> estimates;
+  for (auto& pair : equal_pairs(r, claim)) {
+    const auto *a = find(r, pair.x, claim.judge), *b = find(r, pair.y, claim.judge);
+    if (a && b) {
+      estimates.emplace_back(a, b);
+      found.push_back(std::move(pair));
+    } else if (r.plan.find(pair.x) && r.plan.find(pair.y)) {
+      tally.add({.text = pair.text, .open = "missing"});
+    }
+  }
+  const auto differences = paired_differences(r, claim.judge, estimates);
+  for (size_t i = 0; i < found.size(); ++i) {
+    // Within a column the spread of the whole study is known better than that of these pairs.
+    const bool column = found[i].x.column == found[i].y.column;
+    const auto d = column ? paired_difference(r, claim.judge, *estimates[i].first, *estimates[i].second)
+                          : differences[i];
+    Comparison c{show(found[i].text, d) + marks(r, {found[i].x, found[i].y})};
+    if (d.degrees < 1) {
+      c.open = kOneSeed;
+    } else {
+      c.p_holds = std::max(tail(claim.within - d.value, d), tail(claim.within + d.value, d));
+      c.p_fails = tail(std::abs(d.value) - claim.within, d);
+    }
+    tally.add(std::move(c));
+  }
+}
+
+// Each seed by itself; checkpoints are apart, so a seed whose ratio lies around the limit says neither.
 void efficiency(const Results& r, const Claim& claim, Tally& tally) {
   const auto& s = r.plan.study;
   for (const auto& column : columns_of(r, claim))
@@ -136,21 +230,34 @@ void efficiency(const Results& r, const Claim& claim, Tally& tally) {
       if (cell == r.cells.end()) continue;
       const auto e = cell->second.efficiency.find(claim.judge);
       const auto who = label(s.rows, row) + at(s, column);
-      if (e == cell->second.efficiency.end() || e->second.epochs_by_seed.empty()) {
-        tally.open.push_back(who + " is missing");
+      if (e == cell->second.efficiency.end() || e->second.by_seed.empty()) {
+        tally.add({.text = who, .open = "missing"});
         continue;
       }
-      size_t yes = 0;
-      for (const auto& value : e->second.epochs_by_seed) yes += value && *value <= claim.below;
-      const auto text = fmt::format(
-          "{} {}", who,
-          e->second.epochs ? fmt::format("{:.2f}", *e->second.epochs) : "not reached by every seed");
-      if (yes == e->second.epochs_by_seed.size())
-        tally.holds.push_back(text);
-      else if (yes == 0)
-        tally.fails.push_back(text);
+      Comparison c{who + marks(r, {{row, column}, {s.reference, column}})};
+      const auto& seeds = e->second.by_seed;
+      if (!e->second.void_because.empty()) {
+        c.open = "no target: " + e->second.void_because;
+        tally.add(std::move(c));
+        continue;
+      }
+      size_t yes = 0, no = 0;
+      std::vector<std::string> values;
+      for (const auto& seed : seeds) {
+        yes += seed.epochs && seed.epochs->high <= claim.below;
+        no += seed.epochs && seed.epochs->low >= claim.below;
+        values.push_back(seed.epochs ? eval::to_text(*seed.epochs) : "-");
+      }
+      c.text += " " + core::join(values, " and ");
+      if (seeds.size() < 2)
+        c.open = kOneSeed;
+      else if (yes == seeds.size())
+        c.p_holds = 0;
+      else if (no == seeds.size())
+        c.p_fails = 0;
       else
-        tally.open.push_back(text + fmt::format(" ({} of {} seeds)", yes, e->second.epochs_by_seed.size()));
+        c.open = fmt::format("{} of {} seeds at most {:g}, {} above", yes, seeds.size(), claim.below, no);
+      tally.add(std::move(c));
     }
 }
 
@@ -168,10 +275,18 @@ std::string name(Ruling ruling) {
   return "";
 }
 
+std::string how_verdicts_are_reached() {
+  return "A claim is supported when all of its comparisons hold and not supported when one fails. A comparison of "
+         "accuracies or distances is tested at 5 %, corrected for the number of comparisons that the claim makes "
+         "(Holm); the intervals that are shown are single, without that correction. Seeds are paired where two cells "
+         "share them. One seed decides nothing. Efficiency is read from checkpoints: (0.2, 0.3] means more than 0.2 "
+         "and at most 0.3, and every seed must agree; a final accuracy counts as a target only when it lies above "
+         "what the reference has before training, by more than the interval.";
+}
+
 std::vector<Verdict> judge_claims(const Results& r) {
   std::vector<Verdict> out;
-  const auto& s = r.plan.study;
-  for (const auto& claim : s.claims) {
+  for (const auto& claim : r.plan.study.claims) {
     Tally tally;
     switch (claim.kind) {
       case ClaimKind::kBetter:
@@ -181,21 +296,8 @@ std::vector<Verdict> judge_claims(const Results& r) {
         efficiency(r, claim, tally);
         break;
       case ClaimKind::kEqual:
-        for (const auto& row : claim.rows)
-          for (const auto& [a, b] : claim.pairs)
-            within(r, claim, {row, a}, {row, b},
-                   fmt::format("{}, {} against {}", label(s.rows, row), label(s.columns, a),
-                               label(s.columns, b)),
-                   tally);
-        break;
       case ClaimKind::kEqualRows:
-        for (const auto& column : columns_of(r, claim))
-          for (size_t i = 0; i < claim.rows.size(); ++i)
-            for (size_t k = i + 1; k < claim.rows.size(); ++k)
-              within(r, claim, {claim.rows[i], column}, {claim.rows[k], column},
-                     fmt::format("{} against {}{}", label(s.rows, claim.rows[i]),
-                                 label(s.rows, claim.rows[k]), at(s, column)),
-                     tally);
+        equal(r, claim, tally);
         break;
     }
     auto verdict = tally.verdict(claim);

@@ -136,7 +136,8 @@ std::vector<RunStatus> run_plan(const Plan& plan, const WorkerOptions& options,
       const size_t i = waiting.back();
       waiting.pop_back();
       const auto& spec = plan.runs[i];
-      const auto stem = spec.folder.filename().string();
+      // Another study may be at the same run, with its own worker.
+      const auto stem = fmt::format("{}.{}", spec.folder.filename().string(), ::getpid());
       const auto file = options.scratch / (stem + ".json");
       core::write_atomically(file, to_json(spec).dump(2) + "\n", kWorkers);
       fs::remove(failure_file(spec));
@@ -165,11 +166,13 @@ std::vector<RunStatus> run_plan(const Plan& plan, const WorkerOptions& options,
       while (::waitpid(w.pid, &code, 0) < 0 && errno == EINTR) {
       }
       ::close(w.out);
+      fs::remove(fs::path(w.log).replace_extension(".json"), ec);
       auto& s = status[w.run];
       const auto& spec = plan.runs[w.run];
       if (WIFEXITED(code) && WEXITSTATUS(code) == 0) {
         s.state = RunState::kDone;
         s.units = spec.forward_units + spec.judging_units;
+        fs::remove(w.log, ec);
       } else if (WIFEXITED(code) && WEXITSTATUS(code) == static_cast<int>(core::ExitCode::kInterrupted)) {
         s.state = RunState::kStopped;
       } else {

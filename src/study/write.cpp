@@ -3,30 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/error.h"
 #include "core/files.h"
 #include "core/text.h"
 #include "plot/plot.h"
 #include "report/page.h"
+#include "run/provenance.h"
 #include "run/run.h"
+#include "study/tables.h"
 
 namespace ebclr::study {
 namespace {
 
 namespace fs = std::filesystem;
-using report::Cell;
-using report::Table;
 using report::Tone;
-
-std::string judge_label(const std::string& judge) {
-  if (judge == "linear") return "Linear probe, accuracy %";
-  if (judge == "knn") return "Weighted kNN (K = 20, 1/L2: the released code), accuracy %";
-  if (judge == "knn-dino") return "Weighted kNN (K = 20, cosine, T 0.07: the paper's text), accuracy %";
-  return fmt::format("Frechet distance to data of samples by chains from {}",
-                     judge == "frechet-data" ? "data" : "noise");
-}
 
 std::string title_of(const Plan& p) {
   return p.study.source.empty() ? p.study.title : fmt::format("{}: {}", p.study.source, p.study.title);
@@ -35,144 +26,6 @@ std::string title_of(const Plan& p) {
 std::string describe(const Plan& p) {
   return fmt::format("scale {}, {}, {} runs", p.scale,
                      p.seeds == 1 ? "one seed" : fmt::format("{} seeds", p.seeds), p.runs.size());
-}
-
-std::vector<Value> planned(const Plan& p, const std::vector<Value>& values, bool rows) {
-  std::vector<Value> out;
-  for (const auto& v : values)
-    if (std::any_of(p.cells.begin(), p.cells.end(),
-                    [&](const auto& c) { return (rows ? c.id.row : c.id.column) == v.id; }))
-      out.push_back(v);
-  return out;
-}
-
-std::optional<double> paper_figure(const Study& s, const std::string& judge, const CellId& id) {
-  const auto figures = s.paper.find(judge);
-  if (figures == s.paper.end()) return std::nullopt;
-  const auto it = figures->second.find(id);
-  return it == figures->second.end() ? std::nullopt : std::optional(it->second);
-}
-
-// The paper's own table with ours in it: "41.2 ± 0.8 (77.3)".
-Table main_table(const Results& r, const std::string& judge) {
-  const auto& s = r.plan.study;
-  const auto rows = planned(r.plan, s.rows, true), columns = planned(r.plan, s.columns, false);
-  bool paper = false;
-  Table t;
-  t.columns = {s.row_axis};
-  for (const auto& c : columns) t.columns.push_back(c.label.empty() ? judge_label(judge) : c.label);
-  std::map<std::string, double> best;
-  for (const auto& [id, c] : r.cells)
-    if (const auto e = c.score.find(judge); e != c.score.end()) {
-      const double v = e->second.mean;
-      const auto [it, fresh] = best.try_emplace(id.column, v);
-      if (!fresh) it->second = smaller_is_better(judge) ? std::min(it->second, v) : std::max(it->second, v);
-    }
-  for (const auto& row : rows) {
-    std::vector<Cell> line = {Cell{row.label}};
-    for (const auto& column : columns) {
-      const auto cell = r.cells.find({row.id, column.id});
-      if (cell == r.cells.end()) {
-        line.push_back(Cell{"", Tone::kMuted, "left out"});
-        continue;
-      }
-      const auto figure = paper_figure(s, judge, {row.id, column.id});
-      paper |= figure.has_value();
-      const auto behind = figure ? fmt::format(" ({:g})", *figure) : std::string();
-      const auto e = cell->second.score.find(judge);
-      const auto& problems = cell->second.problems;
-      if (e == cell->second.score.end()) {
-        line.push_back(Cell{(problems.empty() ? "-" : problems.front()) + behind, Tone::kBad,
-                            core::join(problems, "; ")});
-        continue;
-      }
-      std::vector<std::string> seeds;
-      for (double v : e->second.values) seeds.push_back(fmt::format("{:.2f}", v));
-      line.push_back(Cell{
-          show(e->second) + behind + (problems.empty() ? "" : " *"),
-          e->second.mean == best[column.id] && rows.size() > 1 ? Tone::kBest : Tone::kPlain,
-          "seeds: " + core::join(seeds, ", ") + (problems.empty() ? "" : "; " + core::join(problems, "; "))});
-    }
-    t.rows.push_back(std::move(line));
-  }
-  t.caption = judge_label(judge) +
-              (r.plan.seeds > 1 ? ": mean over seeds ± half of its 95 % interval"
-                                : ": one seed ± half of the 95 % interval over test images") +
-              (paper ? "; in brackets the paper's figure at its own scale" : "");
-  return t;
-}
-
-std::string share(const std::optional<double>& v) {
-  return v ? fmt::format("{:.3g}", *v) : "not reached";
-}
-
-// What each cell cost, what it started from, and relative efficiency in all three currencies.
-Table cost_table(const Results& r) {
-  const auto& s = r.plan.study;
-  Table t;
-  t.columns = {s.row_axis};
-  if (!s.column_axis.empty()) t.columns.push_back(s.column_axis);
-  for (const char* c : {"epochs", "wall-clock", "forward-units"}) t.columns.emplace_back(c);
-  std::vector<std::string> judges;
-  for (const auto& j : s.judges)
-    if (!is_distance(j)) judges.push_back(j);
-  for (const auto& j : judges) {
-    t.columns.push_back(j + ", untrained");
-    t.columns.push_back(j);
-  }
-  std::vector<std::string> distances;
-  std::copy_if(s.judges.begin(), s.judges.end(), std::back_inserter(distances), is_distance);
-  t.columns.insert(t.columns.end(), distances.begin(), distances.end());
-  const bool efficient = !s.reference.empty();
-  const std::string first = judges.empty() ? "" : judges.front();
-  if (efficient)
-    for (const char* c : {"efficiency in epochs", "in wall-clock", "in forward-units", "paper, epochs"})
-      t.columns.emplace_back(c);
-  for (const auto& row : s.rows)
-    for (const auto& column : s.columns) {
-      const auto it = r.cells.find({row.id, column.id});
-      if (it == r.cells.end()) continue;
-      const auto& c = it->second;
-      std::vector<Cell> line = {Cell{row.label}};
-      if (!s.column_axis.empty()) line.push_back(Cell{column.label});
-      if (c.epochs > 0) {
-        line.push_back(Cell{std::to_string(c.epochs)});
-        line.push_back(Cell{core::human_seconds(c.seconds)});
-        line.push_back(Cell{fmt::format("{:.3g}", c.forward_units)});
-      } else {
-        for (int i = 0; i < 3; ++i) line.push_back(Cell{"-", Tone::kMuted, core::join(c.problems, "; ")});
-      }
-      const auto estimate = [&](const std::map<std::string, Estimate>& map, const std::string& judge) {
-        const auto e = map.find(judge);
-        line.push_back(e == map.end() ? Cell{"-", Tone::kMuted} : Cell{show(e->second)});
-      };
-      for (const auto& j : judges) {
-        estimate(c.untrained, j);
-        estimate(c.score, j);
-      }
-      for (const auto& d : distances) estimate(c.score, d);
-      if (efficient) {
-        const auto e = c.efficiency.find(first);
-        if (row.id == s.reference || e == c.efficiency.end()) {
-          for (int i = 0; i < 3; ++i) line.push_back(Cell{"-", Tone::kMuted});
-        } else {
-          line.push_back(Cell{share(e->second.epochs)});
-          line.push_back(Cell{share(e->second.seconds)});
-          line.push_back(Cell{share(e->second.forward_units)});
-        }
-        const auto figure = paper_figure(s, "efficiency", {row.id, column.id});
-        line.push_back(figure ? Cell{fmt::format("{:g}", *figure)} : Cell{"-", Tone::kMuted});
-      }
-      t.rows.push_back(std::move(line));
-    }
-  t.caption = "Cost of each training (mean over seeds), accuracy before and after";
-  if (efficient)
-    t.caption += fmt::format(
-        ". Efficiency ({}): what {} needed to reach this row's final accuracy, as a part of what this row "
-        "spent; "
-        "below 1 {} is cheaper",
-        first, s.reference, s.reference);
-  return t;
 }
 
 // Curves of a judge in one column, the mean over seeds with a band from the lowest to the highest.
@@ -241,6 +94,9 @@ std::vector<std::string> problems_of(const Results& r) {
       out.push_back(fmt::format("{}: {}", spec.title, spec.blocked));
     else if (!complete(spec, r.findings[i]))
       out.push_back(fmt::format("{}: not finished", spec.title));
+    if (const auto n = r.findings[i].rollbacks; n > 0)
+      out.push_back(fmt::format("{}: training was rolled back {} and went on with a lower rate", spec.title,
+                                n == 1 ? "once" : fmt::format("{} times", n)));
   }
   return out;
 }
@@ -257,6 +113,13 @@ std::string settings_text(const Results& r, const Value& row, const Value& colum
   return text;
 }
 
+std::vector<std::string> provenance_of(const Results& r) {
+  std::vector<run::NamedSessions> named;
+  for (size_t i = 0; i < r.plan.runs.size(); ++i)
+    if (r.findings[i].trained) named.push_back({r.plan.runs[i].title, r.findings[i].sessions});
+  return run::provenance_warnings(named);
+}
+
 // What the distances of a judge were measured with, and between which ends they lie.
 std::string distance_note(const Results& r, const std::string& judge) {
   for (const auto& f : r.findings) {
@@ -271,39 +134,22 @@ std::string distance_note(const Results& r, const std::string& judge) {
   return "";
 }
 
-report::Page to_page(const Results& r, const Facts& facts) {
-  const auto& s = r.plan.study;
-  report::Page page(title_of(r.plan), describe(r.plan));
-  if (!s.about.empty()) page.text(s.about);
-  const auto verdicts = judge_claims(r);
-  if (!verdicts.empty()) page.heading("Verdicts");
-  for (const auto& v : verdicts)
-    page.callout(tone(v.ruling), fmt::format("{}: {}", v.claim.says, name(v.ruling)), v.reason);
-  const auto problems = problems_of(r);
-  if (!problems.empty()) {
-    page.heading("What is missing");
-    for (const auto& p : problems) page.text(p);
-  }
-  page.heading("Results");
-  for (const auto& j : s.judges) page.table(main_table(r, j));
-  for (const auto& j : s.judges)
-    if (const auto text = distance_note(r, j); !text.empty()) page.text(text);
-  page.heading("Cost and relative efficiency");
-  page.table(cost_table(r));
-  const auto columns = planned(r.plan, s.columns, false);
+void add_curves(report::Page& page, const Results& r) {
   std::vector<report::Chart> by_epoch, by_units;
-  for (const auto& j : s.judges)
-    for (const auto& c : columns) {
+  for (const auto& j : r.plan.study.judges)
+    for (const auto& c : planned(r.plan, r.plan.study.columns, false)) {
       if (is_distance(j)) continue;
       by_epoch.push_back(curves(r, j, c, false));
       by_units.push_back(curves(r, j, c, true));
     }
-  if (!by_epoch.empty()) {
-    page.heading("Accuracy along the runs");
-    page.charts(by_epoch);
-    page.text("The same against what it cost: a forward-unit is one image once through the encoder.");
-    page.charts(by_units);
-  }
+  if (by_epoch.empty()) return;
+  page.heading("Accuracy along the runs");
+  page.charts(by_epoch);
+  page.text("The same against what it cost: a forward-unit is one image once through the encoder.");
+  page.charts(by_units);
+}
+
+void add_samples(report::Page& page, const Results& r) {
   std::vector<report::Picture> pictures;
   for (const auto& cell : r.plan.cells) {
     const auto& spec = r.plan.runs[cell.runs[0]];
@@ -312,21 +158,57 @@ report::Page to_page(const Results& r, const Facts& facts) {
       pictures.push_back(
           {core::read_bytes(picture, "study"), fmt::format("{}: {}", spec.title, picture.stem().string())});
   }
-  if (!pictures.empty()) {
-    page.heading("Samples of the chains");
-    page.pictures(pictures);
-  }
+  if (pictures.empty()) return;
+  page.heading("Samples of the chains");
+  page.pictures(pictures);
+}
+
+void add_settings(report::Page& page, const Results& r) {
   page.heading("Settings");
   page.text("What differs from the defaults of `ebclr config show`, seed aside.");
-  for (const auto& row : planned(r.plan, s.rows, true)) {
-    const auto text = settings_text(r, row, columns.front());
+  const auto column = planned(r.plan, r.plan.study.columns, false).front();
+  for (const auto& row : planned(r.plan, r.plan.study.rows, true)) {
+    const auto text = settings_text(r, row, column);
     if (text.empty()) continue;
-    page.begin_details(row.label + (columns.front().label.empty() ? "" : ", " + columns.front().label));
+    page.begin_details(row.label + (column.label.empty() ? "" : ", " + column.label));
     page.code(text);
     page.end_details();
   }
+}
+
+report::Page to_page(const Results& r, const Facts& facts) {
+  const auto& s = r.plan.study;
+  report::Page page(title_of(r.plan), describe(r.plan));
+  if (!s.about.empty()) page.text(s.about);
+  const auto verdicts = judge_claims(r);
+  if (!verdicts.empty()) page.heading("Verdicts");
+  for (const auto& v : verdicts)
+    page.callout(tone(v.ruling), fmt::format("{}: {}", v.claim.says, name(v.ruling)), v.reason);
+  if (!verdicts.empty()) page.text(how_verdicts_are_reached());
+  const auto problems = problems_of(r);
+  if (!problems.empty()) {
+    page.heading("What is missing or was rolled back");
+    for (const auto& p : problems) page.text(p);
+  }
+  page.heading("Results");
+  for (const auto& j : s.judges) page.table(main_table(r, j));
+  for (const auto& j : s.judges)
+    if (const auto text = distance_note(r, j); !text.empty()) page.text(text);
+  page.heading("Cost and relative efficiency");
+  page.table(cost_table(r));
+  for (const auto& j : s.judges)
+    if (const auto budget = budget_table(r, j); !budget.rows.empty()) page.table(budget);
+  add_curves(page, r);
+  add_samples(page, r);
+  add_settings(page, r);
   page.heading("How this was made");
+  for (const auto& w : provenance_of(r)) page.callout(Tone::kMuted, "What trained these runs", w);
   page.facts(facts);
+  if (const auto by = provenance_table(r); !by.rows.empty()) {
+    page.begin_details("What trained each run");
+    page.table(by);
+    page.end_details();
+  }
   return page;
 }
 
@@ -346,60 +228,27 @@ std::string to_markdown(const Results& r, const Facts& facts) {
   if (!verdicts.empty()) md += "\n## Verdicts\n\n";
   for (const auto& v : verdicts)
     md += fmt::format("- {}: **{}**. {}.\n", v.claim.says, name(v.ruling), v.reason);
+  if (!verdicts.empty()) md += "\n" + how_verdicts_are_reached() + "\n";
   const auto problems = problems_of(r);
-  if (!problems.empty()) md += "\n## What is missing\n\n";
+  if (!problems.empty()) md += "\n## What is missing or was rolled back\n\n";
   for (const auto& p : problems) md += "- " + p + "\n";
   md += "\n## Results\n";
-  for (const auto& j : s.judges) md += "\n" + report::to_markdown(main_table(r, j));
+  for (const auto& j : s.judges) {
+    md += "\n" + report::to_markdown(main_table(r, j));
+    if (const auto text = distance_note(r, j); !text.empty()) md += "\n" + text + "\n";
+  }
   md += "\n## Cost and relative efficiency\n\n" + report::to_markdown(cost_table(r));
+  for (const auto& j : s.judges)
+    if (const auto budget = budget_table(r, j); !budget.rows.empty())
+      md += "\n" + report::to_markdown(budget);
   md += "\n## How this was made\n\n";
   for (const auto& [key, value] : facts) md += fmt::format("- {}: {}\n", key, value);
+  for (const auto& w : provenance_of(r)) md += fmt::format("- note: {}\n", w);
   return md;
 }
 
 std::string to_csv(const Results& r) {
-  Table t;
-  t.columns = {"study",   "scale",         "row",      "column",  "seed",  "judge", "on",     "epoch",
-               "seconds", "forward_units", "accuracy", "correct", "total", "run",   "problem"};
-  for (const auto& cell : r.plan.cells)
-    for (size_t seed = 0; seed < cell.runs.size(); ++seed) {
-      const size_t i = cell.runs[seed];
-      const auto& spec = r.plan.runs[i];
-      const auto& f = r.findings[i];
-      const auto line = [&](const std::string& judge, const std::vector<std::string>& numbers,
-                            const std::string& problem) {
-        std::vector<Cell> cells;
-        for (const auto& text : {r.plan.study.name, r.plan.scale, cell.id.row, cell.id.column,
-                                 std::to_string(seed), judge, cell.on})
-          cells.push_back(Cell{text});
-        for (const auto& n : numbers) cells.push_back(Cell{n});
-        cells.push_back(Cell{spec.folder.filename().string()});
-        cells.push_back(Cell{problem});
-        t.rows.push_back(std::move(cells));
-      };
-      for (const auto& judge : spec.judges) {
-        const auto curve = f.curves.find(curve_name(judge, cell.on));
-        if (curve == f.curves.end()) continue;
-        for (const auto& p : curve->second)
-          line(judge,
-               {fmt::format("{:g}", p.epoch), fmt::format("{:.2f}", p.seconds),
-                fmt::format("{:.0f}", p.forward_units), fmt::format("{:.6f}", p.accuracy),
-                std::to_string(p.correct), std::to_string(p.total)},
-               "");
-      }
-      for (const auto& [judge, d] : f.distances)
-        line(judge,
-             {std::to_string(f.epochs), fmt::format("{:.2f}", f.seconds),
-              fmt::format("{:.0f}", f.forward_units), fmt::format("{:.6f}", d.distance), "",
-              std::to_string(d.samples)},
-             "");
-      const auto problem = !r.failures[i].empty()  ? "failed: " + r.failures[i]
-                           : !spec.blocked.empty() ? spec.blocked
-                           : !complete(spec, f)    ? std::string("not finished")
-                                                   : std::string();
-      if (!problem.empty()) line("", {"", "", "", "", "", ""}, problem);
-    }
-  return report::to_csv(t);
+  return report::to_csv(raw_table(r));
 }
 
 Written write_results(const Results& r, const Facts& facts, const fs::path& folder) {

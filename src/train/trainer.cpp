@@ -18,6 +18,7 @@
 #include "data/loader.h"
 #include "density/proposals.h"
 #include "plot/plot.h"
+#include "run/provenance.h"
 #include "train/checkpoint_writer.h"
 #include "train/metrics_log.h"
 #include "train/optimizer.h"
@@ -132,9 +133,9 @@ struct Trainer::Impl {
     method = methods::make_method(method_options, context);
     method->to(options.device);
     method->train();
-    std::string engine_reason;
+    engine::EngineChoice engine_choice;
     for (auto& encoder : method->encoders())
-      engine_reason = engine::place(*encoder, nullptr, {options.device, options.engine}).reason;
+      engine_choice = engine::place(*encoder, nullptr, {options.device, options.engine});
     base_lr = config.effective_lr();
     optimizer = std::make_unique<Optimizer>(config.optimizer, method->parameter_groups(), base_lr);
     writer = std::make_unique<CheckpointWriter>(options.folder.checkpoints(), config.checkpoint.keep_last,
@@ -151,11 +152,18 @@ struct Trainer::Impl {
     // Also when resuming: a run that was made longer stays so after the next interruption.
     core::write_atomically(options.folder.config(), run::to_yaml(config), "train");
     metrics = std::make_unique<MetricsLog>(options.folder.metrics(), position.rollbacks, position.step);
+    run::record_session(options.folder,
+                        {.engine = engine_choice.native ? "native" : "torch",
+                         .instructions = engine_choice.instructions,
+                         .device = options.device.str(),
+                         .threads = at::get_num_threads(),
+                         .from_step = position.step},
+                        options.resume);
     note(fmt::format("{} on {}: {} images of {}x{}x{}, batch {}, {} steps an epoch, learning rate {}",
                      config.method.name, images->name, images->size(), images->channels(), images->height(),
                      images->width(), config.train.batch_size, steps_per_epoch, base_lr * lr_scale));
     note(fmt::format("encoder {} width {}: {}; {} threads", config.method.encoder.arch,
-                     config.method.encoder.width, engine_reason, at::get_num_threads()));
+                     config.method.encoder.width, engine_choice.reason, at::get_num_threads()));
     if (auto* buffer = method->buffer())
       note(fmt::format("replay buffer: {} chains, {}", buffer->size(),
                        core::human_bytes(static_cast<double>(buffer->bytes()))));

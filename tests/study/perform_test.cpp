@@ -73,7 +73,7 @@ TEST_F(Performed, TrainsJudgesAndLeavesFindings) {
 
   // A second time there is nothing to do; a lost finding is made again, and comes out the same.
   const auto weights = fs::last_write_time(run::RunFolder{spec.folder}.summary());
-  fs::remove(spec.folder / "study" / "knn_on_shapes.json");
+  fs::remove(spec.folder / "eval" / "curve_knn_paper.json");
   ASSERT_TRUE(go(spec));
   EXPECT_EQ(fs::last_write_time(run::RunFolder{spec.folder}.summary()), weights);
   const auto again = read_findings(spec).curves.at("knn on shapes");
@@ -94,6 +94,42 @@ TEST_F(Performed, StopsAndGoesOnToTheSameResult) {
              b = read_findings(whole).curves.at("linear on shapes");
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].correct, b[i].correct) << i;
+}
+
+TEST_F(Performed, TwoStudiesAtOneRunDoNotDisturbEachOther) {
+  // The second found a folder without a checkpoint, took it for a dead one and removed it under the first.
+  const auto& spec = plan_.runs[0];
+  std::atomic<int> done{0}, waited{0};
+  const auto work = [&] {
+    const bool ok = go(spec, [&](double, const std::string& doing) {
+      if (doing.starts_with("waiting")) ++waited;
+    });
+    done += ok;
+  };
+  std::thread a(work), b(work);
+  a.join();
+  b.join();
+  EXPECT_EQ(done, 2);
+  EXPECT_GT(waited, 0) << "the second waits for the first";
+  const auto f = read_findings(spec);
+  EXPECT_TRUE(complete(spec, f));
+  EXPECT_EQ(f.sessions.size(), 1u) << "it was trained once";
+}
+
+TEST_F(Performed, WhatTrainedItIsRecorded) {
+  const auto& spec = plan_.runs[0];
+  int steps = 0;
+  ASSERT_FALSE(go(spec, [&](double, const std::string&) { stop_ = ++steps == 3; }));
+  stop_ = false;
+  ASSERT_TRUE(go(spec));
+  const auto sessions = read_findings(spec).sessions;
+  ASSERT_EQ(sessions.size(), 2u);
+  EXPECT_EQ(sessions[0].from_step, 0);
+  EXPECT_GT(sessions[1].from_step, 0);
+  EXPECT_EQ(sessions[0].version, run::this_version());
+  EXPECT_EQ(sessions[0].code, run::this_code());
+  EXPECT_GT(sessions[0].threads, 0);
+  EXPECT_FALSE(sessions[0].engine.empty());
 }
 
 TEST_F(Performed, AFolderKilledBeforeItsFirstCheckpointIsBegunAnew) {

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "run/provenance.h"
 #include "run/run.h"
 #include "study/verdict.h"
 #include "study/write.h"
@@ -34,43 +35,98 @@ claims:
   - {says: quick, kind: efficiency, rows: simclr, below: 0.5}
 )";
 
+/// What a fake run is like besides its accuracies.
+struct Fake {
+  double units_per_epoch = 600;
+  int64_t rollbacks = 0, total = 1000;
+  std::string instructions = "avx2";
+};
+
 // A run folder as perform() leaves it, with accuracies in percent at epochs 0, 1, 2, ...
-void fake_run(const RunSpec& spec, const std::vector<double>& accuracy, double units_per_epoch) {
-  std::filesystem::create_directories(spec.folder / "study");
-  auto config = spec.config;
-  std::ofstream(spec.folder / "config.yaml") << run::to_yaml(config);
+void fake_run(const RunSpec& spec, const std::vector<double>& accuracy, const Fake& fake = {}) {
+  std::filesystem::create_directories(spec.folder);
+  std::ofstream(spec.folder / "config.yaml") << run::to_yaml(spec.config);
   const auto epochs = static_cast<double>(accuracy.size() - 1);
-  std::ofstream(spec.folder / "summary.json") << nlohmann::json{{"finished", true},
-                                                                {"epochs", spec.config.train.epochs},
-                                                                {"steps", 10},
-                                                                {"seconds", 10 * epochs},
-                                                                {"forward_units", units_per_epoch * epochs}};
-  nlohmann::json points;
-  for (size_t e = 0; e < accuracy.size(); ++e)
-    points.push_back({{"epoch", e},
-                      {"seconds", 10.0 * static_cast<double>(e)},
-                      {"forward_units", units_per_epoch * static_cast<double>(e)},
-                      {"accuracy", accuracy[e] / 100},
-                      {"correct", static_cast<int64_t>(accuracy[e] * 10)},
-                      {"total", 1000}});
-  std::ofstream(spec.folder / "study" / "knn_on_shapes.json")
-      << nlohmann::json{{"judging", "knn paper, 0 labels, 0 test images"}, {"points", points}};
+  // The last accuracy is that of the last epoch, whatever the configuration says of their number.
+  const double stretch = static_cast<double>(spec.config.train.epochs) / epochs;
+  std::ofstream(spec.folder / "summary.json")
+      << nlohmann::json{{"finished", true},
+                        {"epochs", spec.config.train.epochs},
+                        {"steps", 10},
+                        {"seconds", 10 * epochs},
+                        {"rollbacks", fake.rollbacks},
+                        {"forward_units", fake.units_per_epoch * epochs}};
+  run::record_session({spec.folder}, {.engine = "native", .instructions = fake.instructions, .threads = 2}, false);
+  for (const auto& judge : spec.judges) {
+    if (is_distance(judge)) continue;
+    const auto [kind, protocol] = judge_and_protocol(judge);
+    for (const auto& set : spec.sets) {
+      eval::Curve curve{.method = spec.config.method.name,
+                        .data = set,
+                        .judge = kind,
+                        .protocol = protocol,
+                        .settings = eval::settings_of(curve_options(spec, set, {judge}), kind, protocol)};
+      for (size_t e = 0; e < accuracy.size(); ++e) {
+        const auto at = static_cast<double>(e);
+        curve.points.push_back({at * stretch, 10 * at, fake.units_per_epoch * at, accuracy[e] / 100,
+                                static_cast<int64_t>(accuracy[e] / 100 * static_cast<double>(fake.total)),
+                                fake.total});
+      }
+      const bool own = set == spec.config.data.source;
+      eval::write_curve(eval::curve_file(spec.folder, kind, protocol, own ? "" : set), curve);
+    }
+  }
 }
+
+void fake_distance(const RunSpec& spec, const std::string& judge, double distance) {
+  std::filesystem::create_directories(spec.folder / "study");
+  std::ofstream(distance_file(spec, judge))
+      << nlohmann::json{{"settings", distance_settings(spec.judging, judge)},
+                        {"distance", distance},
+                        {"deviation", 0.3},
+                        {"floor", 1},
+                        {"ceiling", 100},
+                        {"samples", 50},
+                        {"steps", 20},
+                        {"label", "Frechet distance on shapes classifier features"}};
+}
+
+constexpr Fake kEbclr = {.units_per_epoch = 2900};
 
 class Collected : public ::testing::Test {
  protected:
-  Plan make(int seeds) {
+  Plan make(int seeds, const char* study = kJudgedStudy) {
     Scales scales;
     scales.names = {"tiny"};
     scales.judging = {Judging{}};
-    return make_plan(parse_study("mine", kJudgedStudy, "mine"), "tiny", scales, seeds, {}, dir_.path(), "");
+    return make_plan(parse_study("mine", study, "mine"), "tiny", scales, seeds, {}, dir_.path(), "");
   }
   Results results(const Plan& plan) { return collect(plan, std::vector<std::string>(plan.runs.size())); }
-  const RunSpec& spec(const Plan& plan, const std::string& row, size_t seed) {
-    return plan.runs[plan.find({row, ""})->runs[seed]];
+  const RunSpec& spec(const Plan& plan, const std::string& row, size_t seed, const std::string& column = "") {
+    return plan.runs[plan.find({row, column})->runs[seed]];
   }
   testing::TempDir dir_;
 };
+
+TEST(StudentTail, MatchesTheTables) {
+  EXPECT_NEAR(student_tail(0, 5), 0.5, 1e-12);
+  EXPECT_NEAR(student_tail(12.706, 1), 0.025, 1e-5);
+  EXPECT_NEAR(student_tail(4.303, 2), 0.025, 1e-5);
+  EXPECT_NEAR(student_tail(2.228, 10), 0.025, 1e-5);
+  EXPECT_NEAR(student_tail(1.812, 10), 0.05, 1e-4);
+  EXPECT_NEAR(student_tail(-2.228, 10), 0.975, 1e-5);
+  EXPECT_NEAR(student_tail(1.96, 100000), 0.025, 1e-5);
+}
+
+TEST(Holm, StepsDownAndNeverUp) {
+  EXPECT_THAT(holm({0.01}), ::testing::ElementsAre(0.01));
+  const auto p = holm({0.04, 0.01, 0.03, 0.005});
+  EXPECT_NEAR(p[3], 0.02, 1e-12);
+  EXPECT_NEAR(p[1], 0.03, 1e-12);
+  EXPECT_NEAR(p[2], 0.06, 1e-12);
+  EXPECT_NEAR(p[0], 0.06, 1e-12) << "not below a smaller p-value's";
+  EXPECT_THAT(holm({}), ::testing::IsEmpty());
+}
 
 TEST(StudentT, MatchesTheTable) {
   EXPECT_DOUBLE_EQ(student_t(1), 12.706);
@@ -81,12 +137,12 @@ TEST(StudentT, MatchesTheTable) {
 
 TEST_F(Collected, MeansIntervalsAndVerdicts) {
   const auto plan = make(2);
-  fake_run(spec(plan, "simclr", 0), {30, 40, 50}, 600);
-  fake_run(spec(plan, "simclr", 1), {30, 40, 52}, 600);
-  fake_run(spec(plan, "moco", 0), {30, 50, 71}, 600);
-  fake_run(spec(plan, "moco", 1), {30, 50, 69}, 600);
-  fake_run(spec(plan, "ebclr", 0), {30, 60, 70}, 2900);
-  fake_run(spec(plan, "ebclr", 1), {30, 60, 72}, 2900);
+  fake_run(spec(plan, "simclr", 0), {30, 40, 50});
+  fake_run(spec(plan, "simclr", 1), {30, 40, 52});
+  fake_run(spec(plan, "moco", 0), {30, 50, 71});
+  fake_run(spec(plan, "moco", 1), {30, 50, 69});
+  fake_run(spec(plan, "ebclr", 0), {30, 60, 70}, kEbclr);
+  fake_run(spec(plan, "ebclr", 1), {30, 60, 72}, kEbclr);
   const auto r = results(plan);
   const auto& simclr = r.cells.at({"simclr", ""});
   EXPECT_DOUBLE_EQ(simclr.score.at("knn").mean, 51);
@@ -96,7 +152,7 @@ TEST_F(Collected, MeansIntervalsAndVerdicts) {
   EXPECT_NEAR(simclr.score.at("knn").high - 51, 3.182 * std::sqrt(2.0 / 2), 1e-9);
   const auto d = difference(r, "knn", r.cells.at({"ebclr", ""}).score.at("knn"), simclr.score.at("knn"));
   EXPECT_DOUBLE_EQ(d.value, 20);
-  EXPECT_NEAR(d.half, 3.182 * std::sqrt(2.0), 1e-9);
+  EXPECT_NEAR(d.half(), 3.182 * std::sqrt(2.0), 1e-9);
   // Seed by seed: means of the seeds 191/3 and 193/3; left over are +-2/3 twice and +-4/3, squares 16/3 in
   // all, with (3 - 1)(2 - 1) degrees of freedom.
   const auto paired =
@@ -104,12 +160,12 @@ TEST_F(Collected, MeansIntervalsAndVerdicts) {
   EXPECT_EQ(r.paired.at("knn").degrees, 2);
   EXPECT_NEAR(r.paired.at("knn").variance, 16.0 / 3 / 2, 1e-9);
   EXPECT_DOUBLE_EQ(paired.value, 20);
-  EXPECT_NEAR(paired.half, 4.303 * std::sqrt(16.0 / 3 / 2), 1e-9);
+  EXPECT_NEAR(paired.half(), 4.303 * std::sqrt(16.0 / 3 / 2), 1e-9);
   // EBCLR passes 50 and 52 at its first epoch: half of SimCLR's two epochs, 2900 of its 1200 units.
   const auto& e = simclr.efficiency.at("knn");
-  EXPECT_DOUBLE_EQ(*e.epochs, 0.5);
-  EXPECT_DOUBLE_EQ(*e.seconds, 0.5);
-  EXPECT_DOUBLE_EQ(*e.forward_units, 2900.0 / 1200);
+  EXPECT_EQ(*e.epochs, (eval::Bracket{0, 0.5}));
+  EXPECT_EQ(*e.seconds, (eval::Bracket{0, 0.5}));
+  EXPECT_EQ(*e.forward_units, (eval::Bracket{0, 2900.0 / 1200}));
   const auto v = judge_claims(r);
   EXPECT_EQ(v[0].ruling, Ruling::kSupported) << v[0].reason;
   EXPECT_EQ(v[1].ruling, Ruling::kUndecided) << v[1].reason;  // 71 against 70, half-width 7.0
@@ -118,30 +174,234 @@ TEST_F(Collected, MeansIntervalsAndVerdicts) {
 }
 
 TEST_F(Collected, ALoserIsNotSupported) {
-  const auto plan = make(1);
-  fake_run(spec(plan, "simclr", 0), {30, 60, 80}, 600);
-  fake_run(spec(plan, "moco", 0), {30, 31, 32}, 600);
-  fake_run(spec(plan, "ebclr", 0), {62, 60, 61}, 2900);
+  const auto plan = make(2);
+  fake_run(spec(plan, "simclr", 0), {30, 60, 80});
+  fake_run(spec(plan, "simclr", 1), {30, 60, 81});
+  fake_run(spec(plan, "moco", 0), {30, 31, 32});
+  fake_run(spec(plan, "moco", 1), {30, 31, 33});
+  fake_run(spec(plan, "ebclr", 0), {62, 60, 61}, kEbclr);
+  fake_run(spec(plan, "ebclr", 1), {62, 60, 60}, kEbclr);
   const auto r = results(plan);
-  // One seed: the interval is over the 1,000 test images.
-  const auto& e = r.cells.at({"simclr", ""}).score.at("knn");
-  EXPECT_FALSE(e.over_seeds);
-  EXPECT_NEAR(e.low, 77.4, 0.2);
   const auto v = judge_claims(r);
   EXPECT_EQ(v[0].ruling, Ruling::kNotSupported);
-  EXPECT_THAT(v[0].reason, HasSubstr("-19.0"));
+  EXPECT_THAT(v[0].reason, HasSubstr("-20.0"));
   // Better than MoCo, but EBCLR is below its own untrained encoder: that decides nothing.
   EXPECT_EQ(v[1].ruling, Ruling::kUndecided);
   EXPECT_THAT(v[1].reason, HasSubstr("untrained"));
-  EXPECT_EQ(v[2].ruling, Ruling::kNotSupported);  // 80 and 32 are not within 40
+  EXPECT_EQ(v[2].ruling, Ruling::kNotSupported);  // 80.5 and 32.5 are not within 40
   EXPECT_EQ(v[3].ruling, Ruling::kNotSupported);  // 80 was never reached
+  EXPECT_THAT(v[3].reason, HasSubstr("> 1"));
+}
+
+TEST_F(Collected, OneSeedDecidesNothing) {
+  const auto plan = make(1);
+  fake_run(spec(plan, "simclr", 0), {30, 40, 50});
+  fake_run(spec(plan, "moco", 0), {30, 31, 90});
+  fake_run(spec(plan, "ebclr", 0), {30, 60, 70}, kEbclr);
+  const auto r = results(plan);
+  // The interval is over the 1,000 test images; it is shown, and rules on nothing.
+  const auto& e = r.cells.at({"simclr", ""}).score.at("knn");
+  EXPECT_FALSE(e.over_seeds);
+  EXPECT_NEAR(e.low, 46.9, 0.2);
+  for (const auto& v : judge_claims(r)) {
+    EXPECT_EQ(v.ruling, Ruling::kUndecided) << v.claim.says;
+    EXPECT_THAT(v.reason, HasSubstr("one seed decides nothing")) << v.claim.says;
+  }
+}
+
+constexpr const char* kSampled = R"(
+title: samples
+judges: [frechet-noise, frechet-data]
+rows: {axis: gamma, key: method.gamma, values: [0, 0.1]}
+fixed: {data.source: shapes, method.name: ebclr}
+claims:
+  - {says: some helps, kind: better, rows: 0.1, than: 0}
+)";
+
+TEST_F(Collected, OneDistanceDecidesNothingEither) {
+  // With one seed the variance was zero and the verdict "supported +- 0.0".
+  for (const int seeds : {1, 2}) {
+    const auto plan = make(seeds, kSampled);
+    for (int seed = 0; seed < seeds; ++seed)
+      for (const auto& [row, distance] : {std::pair{"0", 40.0}, std::pair{"0.1", 9.0}}) {
+        const auto& s = spec(plan, row, static_cast<size_t>(seed));
+        fake_run(s, {30, 40, 50});
+        fake_distance(s, "frechet-noise", distance + 0.2 * seed);
+        fake_distance(s, "frechet-data", distance);
+        EXPECT_TRUE(complete(s, read_findings(s)));
+      }
+    const auto r = results(plan);
+    const auto v = judge_claims(r)[0];
+    EXPECT_EQ(v.ruling, seeds == 1 ? Ruling::kUndecided : Ruling::kSupported) << v.reason;
+    if (seeds == 1) EXPECT_THAT(v.reason, HasSubstr("one seed decides nothing"));
+    const auto md = to_markdown(r, {});
+    EXPECT_THAT(md, HasSubstr("chains from noise"));
+    EXPECT_THAT(md, HasSubstr("chains from data"));
+    EXPECT_THAT(md, HasSubstr("50 samples after 20 steps"));
+    EXPECT_THAT(md, HasSubstr("moves a distance by about 0.30"));
+  }
+}
+
+TEST_F(Collected, ALostSeedKeepsTheCommonSpreadAndIsMarked) {
+  const auto plan = make(2);
+  fake_run(spec(plan, "simclr", 0), {30, 40, 50});
+  fake_run(spec(plan, "simclr", 1), {30, 40, 52});
+  fake_run(spec(plan, "moco", 0), {30, 50, 66});
+  fake_run(spec(plan, "moco", 1), {30, 50, 64});
+  fake_run(spec(plan, "ebclr", 0), {30, 60, 70}, {.units_per_epoch = 2900, .rollbacks = 2});
+  std::vector<std::string> failures(plan.runs.size());
+  failures[plan.find({"ebclr", ""})->runs[1]] = "[train.guard] gave up";
+  const auto r = collect(plan, failures);
+  const auto& cell = r.cells.at({"ebclr", ""});
+  const auto& e = cell.score.at("knn");
+  EXPECT_TRUE(e.over_seeds) << "not Wilson's interval over test images";
+  EXPECT_DOUBLE_EQ(e.variance, 2) << "the pooled variance over one seed";
+  EXPECT_EQ(cell.lost, 1u);
+  EXPECT_EQ(cell.mark(), "1 seed lost, rolled back 2 times");
+  const auto v = judge_claims(r)[0];
+  EXPECT_THAT(v.reason, HasSubstr("EBCLR: 1 seed lost, rolled back 2 times"));
+  const auto md = to_markdown(r, {});
+  EXPECT_THAT(md, HasSubstr("70.0 ± 6.1 (70) * †"));
+  EXPECT_THAT(md, HasSubstr("* a seed is missing"));
+  EXPECT_THAT(md, HasSubstr("† training was rolled back"));
+  EXPECT_THAT(md, HasSubstr("seed 0: training was rolled back 2 times"));
+  const auto csv = to_csv(r);
+  EXPECT_THAT(csv, HasSubstr("0.700000,700,1000," + spec(plan, "ebclr", 0).folder.filename().string() + ",2,"));
+  EXPECT_THAT(csv, HasSubstr("gave up"));
+}
+
+TEST_F(Collected, ATargetBelowTheReferencesFirstWeightsIsNone) {
+  const auto plan = make(2);
+  for (size_t seed = 0; seed < 2; ++seed) {
+    const auto d = static_cast<double>(seed);
+    fake_run(spec(plan, "simclr", seed), {55, 60, 69 + d}, {.total = 10000});
+    fake_run(spec(plan, "moco", seed), {55, 56, 80 + d}, {.total = 10000});
+    fake_run(spec(plan, "ebclr", seed), {72, 78, 85 + d}, {.units_per_epoch = 2900, .total = 10000});
+  }
+  const auto r = results(plan);
+  const auto v = judge_claims(r)[3];
+  EXPECT_EQ(v.ruling, Ruling::kUndecided) << v.reason;
+  EXPECT_THAT(v.reason, HasSubstr("no target: the reference has 72.0 % before training"));
   EXPECT_FALSE(r.cells.at({"simclr", ""}).efficiency.at("knn").epochs);
+  EXPECT_TRUE(r.cells.at({"moco", ""}).efficiency.at("knn").epochs) << "80 is above 72";
+  EXPECT_THAT(to_markdown(r, {}), HasSubstr("no target"));
+}
+
+TEST_F(Collected, ARatioAroundTheLimitIsOpen) {
+  auto plan = make(2);
+  plan.study.claims = {{.kind = ClaimKind::kEfficiency,
+                        .says = "a quarter",
+                        .judge = "knn",
+                        .rows = {"simclr"},
+                        .below = 0.25}};
+  for (size_t seed = 0; seed < 2; ++seed) {
+    fake_run(spec(plan, "simclr", seed), {30, 32, 34, 36, 38, 40, 42, 44, 46, 48, 50});
+    fake_run(spec(plan, "ebclr", seed), {30, 35, 45, 55, 56, 57, 58, 59, 60, 61, 62}, kEbclr);
+  }
+  // Reached at checkpoint 3 of 10: somewhere in (0.2, 0.3].
+  auto v = judge_claims(results(plan))[0];
+  EXPECT_EQ(v.ruling, Ruling::kUndecided) << v.reason;
+  EXPECT_THAT(v.reason, HasSubstr("(0.2, 0.3] and (0.2, 0.3]"));
+  plan.study.claims[0].below = 0.3;
+  EXPECT_EQ(judge_claims(results(plan))[0].ruling, Ruling::kSupported);
+  plan.study.claims[0].below = 0.2;
+  EXPECT_EQ(judge_claims(results(plan))[0].ruling, Ruling::kNotSupported);
+}
+
+constexpr const char* kManyColumns = R"(
+title: batches
+judges: [knn]
+rows: {axis: method, key: method.name, values: [simclr, ebclr]}
+columns: {axis: batch, key: train.batch_size, values: [16, 32, 64, 128]}
+fixed: {data.source: shapes}
+claims:
+  - {says: better everywhere, kind: better, rows: ebclr, than: simclr}
+  - {says: as good with small batches, kind: equal, rows: ebclr, within: 1.5, pairs: [[16, 128]]}
+)";
+
+TEST_F(Collected, SeveralComparisonsAreCorrectedFor) {
+  const auto plan = make(2, kManyColumns);
+  for (const char* column : {"16", "32", "64", "128"}) {
+    // A difference of 2.1 in each column; the other way round in every second seed by 1.4.
+    fake_run(spec(plan, "simclr", 0, column), {30, 50});
+    fake_run(spec(plan, "simclr", 1, column), {30, 50});
+    fake_run(spec(plan, "ebclr", 0, column), {30, 51.4});
+    fake_run(spec(plan, "ebclr", 1, column), {30, 52.8});
+  }
+  const auto r = results(plan);
+  const auto v = judge_claims(r)[0];
+  EXPECT_EQ(v.comparisons, 4u);
+  const auto d = paired_difference(r, "knn", r.cells.at({"ebclr", "16"}).score.at("knn"),
+                                   r.cells.at({"simclr", "16"}).score.at("knn"));
+  EXPECT_EQ(d.degrees, 4);
+  EXPECT_GT(d.value, d.half()) << "each alone would hold";
+  EXPECT_EQ(v.ruling, Ruling::kUndecided) << v.reason;
+  EXPECT_THAT(how_verdicts_are_reached(), HasSubstr("Holm"));
+}
+
+TEST_F(Collected, EqualityPairsItsSeeds) {
+  const auto plan = make(3, kManyColumns);
+  for (size_t seed = 0; seed < 3; ++seed) {
+    // Seeds are far apart, but alike in all columns.
+    const double common = 10.0 * static_cast<double>(seed);
+    for (const char* column : {"16", "32", "64", "128"}) {
+      fake_run(spec(plan, "simclr", seed, column), {10, 20 + common});
+      fake_run(spec(plan, "ebclr", seed, column), {10, 40 + common + (column[0] == '1' ? 0.1 * static_cast<double>(seed) * (column[1] == '2') : 0)});
+    }
+  }
+  const auto v = judge_claims(results(plan))[1];
+  EXPECT_EQ(v.ruling, Ruling::kSupported) << v.reason;
+}
+
+TEST_F(Collected, OneUntrainedEncoderIsNotCountedSeveralTimes) {
+  const auto plan = make(2);
+  fake_run(spec(plan, "simclr", 0), {30, 50});
+  fake_run(spec(plan, "simclr", 1), {34, 52});
+  fake_run(spec(plan, "moco", 0), {30, 66});
+  fake_run(spec(plan, "moco", 1), {34, 64});
+  fake_run(spec(plan, "ebclr", 0), {20, 70}, kEbclr);
+  fake_run(spec(plan, "ebclr", 1), {20, 72}, kEbclr);
+  const auto r = results(plan);
+  // Two different encoders: squares 8 and 0 over two degrees of freedom, not 16 over three.
+  EXPECT_NEAR(r.cells.at({"simclr", ""}).untrained.at("knn").variance, 8.0 / 2 / 2, 1e-9);
+}
+
+TEST_F(Collected, EqualBudgetsCutTheLongerRun) {
+  const auto plan = make(2);
+  for (size_t seed = 0; seed < 2; ++seed) {
+    fake_run(spec(plan, "simclr", seed), {30, 40, 50, 60, 70}, {.units_per_epoch = 600});
+    fake_run(spec(plan, "ebclr", seed), {30, 60, 71, 72, 73}, {.units_per_epoch = 1000});
+  }
+  const auto r = results(plan);
+  const auto units = equal_budget(r, "", "knn", Currency::kForwardUnits);
+  EXPECT_DOUBLE_EQ(units.spent, 2400);
+  EXPECT_DOUBLE_EQ(units.rows.at("simclr").accuracy, 70);
+  EXPECT_DOUBLE_EQ(units.rows.at("ebclr").accuracy, 71) << "2,000 of 2,400 units are two epochs";
+  EXPECT_NEAR(units.rows.at("ebclr").used, 2000.0 / 2400, 1e-9);
+  EXPECT_DOUBLE_EQ(equal_budget(r, "", "knn", Currency::kSeconds).rows.at("ebclr").accuracy, 73);
+  EXPECT_THAT(to_markdown(r, {}), HasSubstr("71.0 (83 %)"));
+}
+
+TEST_F(Collected, WhatTrainedTheRunsIsSaid) {
+  const auto plan = make(1);
+  fake_run(spec(plan, "simclr", 0), {30, 40, 50});
+  fake_run(spec(plan, "moco", 0), {30, 35, 45}, {.instructions = "avx512"});
+  const auto md = to_markdown(results(plan), {});
+  EXPECT_THAT(md, HasSubstr("not all were trained alike"));
+  EXPECT_THAT(md, HasSubstr("native avx512"));
+  EXPECT_THAT(to_csv(results(plan)), HasSubstr("," + run::this_version() + "," + run::this_code() + ",native avx2,2,"));
+  std::ofstream(spec(plan, "moco", 0).folder / "provenance.json") << R"({"sessions": [{"code": "0ld"}]})";
+  EXPECT_THAT(to_markdown(results(plan), {}), HasSubstr("the training code has changed since"));
+  std::filesystem::remove(spec(plan, "moco", 0).folder / "provenance.json");
+  EXPECT_THAT(to_markdown(results(plan), {}), HasSubstr("no record of what trained"));
 }
 
 TEST_F(Collected, AScaleThatDecidesNothingLeavesClaimsOpen) {
-  auto plan = make(1);
-  fake_run(spec(plan, "simclr", 0), {30, 60, 80}, 600);
-  fake_run(spec(plan, "ebclr", 0), {30, 60, 61}, 2900);
+  auto plan = make(2);
+  for (size_t seed = 0; seed < 2; ++seed) {
+    fake_run(spec(plan, "simclr", seed), {30, 60, 80 + static_cast<double>(seed)});
+    fake_run(spec(plan, "ebclr", seed), {30, 60, 61 + static_cast<double>(seed)}, kEbclr);
+  }
   EXPECT_EQ(judge_claims(results(plan))[0].ruling, Ruling::kNotSupported);
   plan.decides = false;
   const auto v = judge_claims(results(plan))[0];
@@ -152,7 +412,7 @@ TEST_F(Collected, AScaleThatDecidesNothingLeavesClaimsOpen) {
 
 TEST_F(Collected, WhatIsMissingIsSaid) {
   auto plan = make(1);
-  fake_run(spec(plan, "simclr", 0), {30, 40, 50}, 600);
+  fake_run(spec(plan, "simclr", 0), {30, 40, 50});
   plan.runs[plan.find({"moco", ""})->runs[0]].blocked = "shapes are out of stock";
   std::vector<std::string> failures(plan.runs.size());
   failures[plan.find({"ebclr", ""})->runs[0]] = "[train.guard] the loss | is not finite";
@@ -174,15 +434,15 @@ TEST_F(Collected, WhatIsMissingIsSaid) {
 
 TEST_F(Collected, TablesHoldOursAndThePapers) {
   const auto plan = make(1);
-  fake_run(spec(plan, "simclr", 0), {30, 40, 50}, 600);
-  fake_run(spec(plan, "moco", 0), {30, 35, 45}, 600);
-  fake_run(spec(plan, "ebclr", 0), {30, 60, 70}, 2900);
+  fake_run(spec(plan, "simclr", 0), {30, 40, 50});
+  fake_run(spec(plan, "moco", 0), {30, 35, 45});
+  fake_run(spec(plan, "ebclr", 0), {30, 60, 70}, kEbclr);
   const auto r = results(plan);
   const auto md = to_markdown(r, {{"machine", "two cores"}});
   EXPECT_THAT(md, HasSubstr("# Table 0: methods & sets"));
   EXPECT_THAT(md, HasSubstr("50.0 ± 3.1 (60)"));
   EXPECT_THAT(md, HasSubstr("70.0 ± 2.8 (70)"));
-  EXPECT_THAT(md, HasSubstr("ebclr beats simclr: **supported**"));
+  EXPECT_THAT(md, HasSubstr("ebclr beats simclr: **undecided at this scale**"));
   EXPECT_THAT(md, HasSubstr("- machine: two cores"));
   const auto csv = to_csv(r);
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1 + 9);  // a header, three points of three runs
@@ -192,7 +452,7 @@ TEST_F(Collected, TablesHoldOursAndThePapers) {
 TEST_F(Collected, FindingsOfAnotherJudgingOrConfigurationDoNotCount) {
   const auto plan = make(1);
   const auto& s = spec(plan, "simclr", 0);
-  fake_run(s, {30, 40, 50}, 600);
+  fake_run(s, {30, 40, 50});
   EXPECT_TRUE(complete(s, read_findings(s)));
   auto other = s;
   other.judging.limit_test = 5;
@@ -200,7 +460,7 @@ TEST_F(Collected, FindingsOfAnotherJudgingOrConfigurationDoNotCount) {
   other = s;
   other.config.train.epochs += 1;
   EXPECT_FALSE(read_findings(other).trained);
-  std::ofstream(s.folder / "study" / "knn_on_shapes.json") << R"({"judging": 3, "points": [{"epo)";
+  std::ofstream(eval::curve_file(s.folder, "knn", "paper")) << R"({"settings": 3, "points": [{"epo)";
   EXPECT_FALSE(complete(s, read_findings(s)));
 }
 
