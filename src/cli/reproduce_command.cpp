@@ -23,6 +23,7 @@
 #include "report/run_report.h"
 #include "study/perform.h"
 #include "study/plan.h"
+#include "study/tuning.h"
 #include "study/workers.h"
 #include "study/write.h"
 
@@ -123,10 +124,10 @@ std::string units(double n) {
   return n >= 1e9 ? fmt::format("{:.2f} G", n / 1e9) : fmt::format("{:.2f} M", n / 1e6);
 }
 
-// What a run costs, from a few steps of its kind on noise.
-class Clockwork {
+// What a run takes on this machine, from a few steps of its kind on noise.
+class TimeEstimate {
  public:
-  explicit Clockwork(const engine::EngineOptions& engine) : engine_(engine) {}
+  explicit TimeEstimate(const engine::EngineOptions& engine) : engine_(engine) {}
   double seconds(const study::RunSpec& spec) {
     const auto kind = study::unit_kind(spec.config);
     auto it = unit_.find(kind);
@@ -139,7 +140,7 @@ class Clockwork {
   std::map<std::string, double> unit_;
 };
 
-void print_plan(const study::Plan& plan, Clockwork& clock, int jobs) {
+void print_plan(const study::Plan& plan, TimeEstimate& estimate, int jobs) {
   double all_units = 0, seconds = 0;
   size_t done = 0, blocked = 0;
   fmt::print("{}: {} at scale {}, {} seeds, {} runs\n\n", plan.study.name, plan.study.title, plan.scale,
@@ -155,7 +156,7 @@ void print_plan(const study::Plan& plan, Clockwork& clock, int jobs) {
       state = "done";
       ++done;
     } else {
-      const double s = clock.seconds(r);
+      const double s = estimate.seconds(r);
       seconds += s;
       all_units += r.forward_units;
       state = "about " + core::human_seconds(s);
@@ -250,6 +251,133 @@ class PlanProgress {
   Clock::time_point start_ = Clock::now();
 };
 
+/// One call of the command: what was asked for, and what the machine gives.
+class Reproduction {
+ public:
+  Reproduction(const ReproduceArgs& args, const Runtime& runtime)
+      : a_(args),
+        threads_(std::max(1, runtime.threads / std::max(1, args.jobs))),
+        estimate_(engine_of(runtime)) {
+    at::set_num_threads(threads_);  // the estimate is for what a worker will have
+  }
+
+  /// Tunes, runs and reports one study.
+  void perform(const std::string& name, const study::Scales& scales, int seeds) {
+    auto s = study::load_study(name);
+    study::Selection selection;
+    for (const auto& o : a_.only) study::add_only(selection, o, s);
+    const auto [tuned, note] = tune(s, scales);
+    auto plan = study::make_plan(study::with_settings(s, tuned), a_.scale, scales, seeds, selection, a_.out,
+                                 a_.data_root);
+    plan.trials = tuned.trials;
+    plan.tuning_note = note;
+    block_missing(plan);
+    const bool stopped = carry_out(plan);
+    if (!a_.plan_only) report(plan);
+    if (stopped) interrupt();
+  }
+
+  /// After all studies: the JSON, and the exit code of failed runs.
+  void finish() const {
+    if (a_.json && !a_.plan_only) fmt::print("{}\n", json_.dump(2));
+    if (failed_ > 0)
+      core::run_error(kReproduce,
+                      fmt::format("{} runs failed; the reports name them, and the same command tries "
+                                  "them again",
+                                  failed_));
+  }
+
+ private:
+  engine::EngineOptions engine_of(const Runtime& runtime) const {
+    auto engine = runtime.engine;
+    engine.threads = threads_;
+    return engine;
+  }
+
+  // Sets that are not here are fetched, where that is wanted and possible.
+  void block_missing(study::Plan& plan) {
+    missing_.merge(
+        obtain(study::sets_of(plan), a_.data_root, !a_.no_fetch && !a_.plan_only && !a_.report_only));
+    study::mark_missing(plan, missing_);
+  }
+
+  std::pair<study::Tuned, std::string> tune(const study::Study& s, const study::Scales& scales) {
+    auto trials = study::tuning_plan(s, a_.scale, scales, a_.out, a_.data_root);
+    if (!trials) return {};
+    block_missing(*trials);
+    const bool stopped = carry_out(*trials);
+    auto tuned = study::choose(*trials, study::remembered_failures(*trials));
+    if (stopped) interrupt();
+    if (!tuned.unfinished.empty()) return {{.trials = tuned.trials}, "not tuned: " + tuned.unfinished};
+    return {tuned,
+            fmt::format("Settings were chosen by trials, as many for each row, with a seed of their own "
+                        "({}), judged by {} on {} % of the train images of {}; no test image was seen",
+                        trials->runs.front().config.train.seed, trials->study.judges.front(),
+                        trials->judging.held_out_percent, trials->runs.front().config.data.source)};
+  }
+
+  // Prints the plan and runs it; true when it was interrupted.
+  bool carry_out(const study::Plan& plan) {
+    if (!a_.report_only && !a_.json) print_plan(plan, estimate_, a_.jobs);
+    if (a_.plan_only || a_.report_only) return false;
+    PlanProgress progress(plan);
+    study::WorkerOptions options;
+    options.jobs = a_.jobs;
+    options.scratch = fs::path(a_.out) / "workers";
+    options.command = [&](const fs::path& spec) {
+      return std::vector<std::string>{
+          "/proc/self/exe",  // this program, also when its file was replaced meanwhile
+          "reproduce-worker", spec.string(),     "--threads", std::to_string(threads_),
+          "--device",         a_.runtime.device, "--engine",  a_.runtime.engine};
+    };
+    options.watch = [&](const auto& status) { progress(status); };
+    bool stopped = false;
+    for (const auto& s : study::run_plan(plan, options, interrupted()))
+      stopped |= s.state == study::RunState::kStopped;
+    return stopped;
+  }
+
+  void report(const study::Plan& plan) {
+    const auto failures = study::remembered_failures(plan);
+    for (const auto& f : failures) failed_ += !f.empty();
+    const auto results = study::collect(plan, failures);
+    const auto written =
+        study::write_results(results, facts_of(a_, plan.study.name), fs::path(a_.out) / plan.study.name);
+    const auto verdicts = study::judge_claims(results);
+    if (!a_.json) {
+      for (const auto& v : verdicts)
+        fmt::print("{}\n  {}: {}\n", v.claim.says, study::name(v.ruling), v.reason);
+      fmt::print("\nwrote {}, {} and {}\n", written.html.string(), written.markdown.string(),
+                 written.csv.string());
+      std::fflush(stdout);
+      return;
+    }
+    nlohmann::ordered_json j = {{"study", plan.study.name},      {"scale", plan.scale},
+                                {"html", written.html.string()}, {"markdown", written.markdown.string()},
+                                {"csv", written.csv.string()},   {"claims", nlohmann::ordered_json::array()}};
+    for (const auto& v : verdicts)
+      j["claims"].push_back({{"claim", v.claim.says},
+                             {"verdict", study::name(v.ruling)},
+                             {"comparisons", v.comparisons},
+                             {"reason", v.reason}});
+    json_.push_back(std::move(j));
+  }
+
+  [[noreturn]] void interrupt() const {
+    fmt::print(
+        stderr, "\ninterrupted; everything is saved. Continue with the same command:\n  {}\n",
+        command_of(a_, core::join(a_.studies, " ")) + (a_.out == "reproduction" ? "" : " --out " + a_.out));
+    throw core::Error(core::ExitCode::kInterrupted, "", "");
+  }
+
+  const ReproduceArgs& a_;
+  int threads_;
+  TimeEstimate estimate_;
+  study::Missing missing_;
+  nlohmann::ordered_json json_ = nlohmann::ordered_json::array();
+  size_t failed_ = 0;
+};
+
 void reproduce(const ReproduceArgs& a) {
   if (a.studies.size() == 1 && a.studies[0] == "list") {
     list_studies(a.json);
@@ -257,84 +385,19 @@ void reproduce(const ReproduceArgs& a) {
   }
   const auto runtime = apply(a.runtime);
   const auto scales = study::load_scales();
-  const size_t scale = scales.index(a.scale);
-  const int seeds = a.seeds > 0 ? a.seeds : scales.seeds[scale];
+  const int seeds = a.seeds > 0 ? a.seeds : scales.seeds[scales.index(a.scale)];
   auto names = a.studies;
   if (names.size() == 1 && names[0] == "all") names = study::study_names();
-  std::vector<study::Plan> plans;
-  for (const auto& name : names) {
+  for (const auto& name : names) {  // mistakes are found before anything runs
     const auto s = study::load_study(name);
     study::Selection selection;
     for (const auto& o : a.only) study::add_only(selection, o, s);
-    plans.push_back(study::make_plan(s, a.scale, scales, seeds, selection, a.out, a.data_root));
-  }
-  study::Missing missing;
-  for (auto& plan : plans) {
-    missing.merge(obtain(study::sets_of(plan), a.data_root, !a.no_fetch && !a.plan_only && !a.report_only));
-    study::mark_missing(plan, missing);
+    study::make_plan(s, a.scale, scales, seeds, selection, a.out, a.data_root);
   }
   catch_interrupts();
-  const int threads = std::max(1, runtime.threads / std::max(1, a.jobs));
-  at::set_num_threads(threads);  // the estimate is for what a worker will have
-  auto engine = runtime.engine;
-  engine.threads = threads;
-  Clockwork clock(engine);
-  auto report = nlohmann::ordered_json::array();
-  size_t failed = 0;
-  for (const auto& plan : plans) {
-    if (!a.report_only && !a.json) print_plan(plan, clock, a.jobs);
-    if (a.plan_only) continue;
-    bool stopped = false;
-    if (!a.report_only) {
-      PlanProgress progress(plan);
-      study::WorkerOptions options;
-      options.jobs = a.jobs;
-      options.scratch = fs::path(a.out) / "workers";
-      options.command = [&](const fs::path& spec) {
-        return std::vector<std::string>{
-            "/proc/self/exe",  // this program, also when its file was replaced meanwhile
-            "reproduce-worker", spec.string(),    "--threads", std::to_string(threads),
-            "--device",         a.runtime.device, "--engine",  a.runtime.engine};
-      };
-      options.watch = [&](const auto& status) { progress(status); };
-      for (const auto& s : study::run_plan(plan, options, interrupted()))
-        stopped |= s.state == study::RunState::kStopped;
-    }
-    const auto failures = study::remembered_failures(plan);
-    const auto results = study::collect(plan, failures);
-    const auto written =
-        study::write_results(results, facts_of(a, plan.study.name), fs::path(a.out) / plan.study.name);
-    for (const auto& f : failures) failed += !f.empty();
-    const auto verdicts = study::judge_claims(results);
-    if (a.json) {
-      nlohmann::ordered_json j = {
-          {"study", plan.study.name},      {"scale", plan.scale},
-          {"html", written.html.string()}, {"markdown", written.markdown.string()},
-          {"csv", written.csv.string()},   {"claims", nlohmann::ordered_json::array()}};
-      for (const auto& v : verdicts)
-        j["claims"].push_back(
-            {{"claim", v.claim.says}, {"verdict", study::name(v.ruling)}, {"reason", v.reason}});
-      report.push_back(std::move(j));
-    } else {
-      for (const auto& v : verdicts)
-        fmt::print("{}\n  {}: {}\n", v.claim.says, study::name(v.ruling), v.reason);
-      fmt::print("\nwrote {}, {} and {}\n", written.html.string(), written.markdown.string(),
-                 written.csv.string());
-      std::fflush(stdout);
-    }
-    if (stopped) {
-      fmt::print(
-          stderr, "\ninterrupted; everything is saved. Continue with the same command:\n  {}\n",
-          command_of(a, core::join(a.studies, " ")) + (a.out == "reproduction" ? "" : " --out " + a.out));
-      throw core::Error(core::ExitCode::kInterrupted, "", "");
-    }
-  }
-  if (a.json && !a.plan_only) fmt::print("{}\n", report.dump(2));
-  if (failed > 0)
-    core::run_error(kReproduce,
-                    fmt::format("{} runs failed; the reports name them, and the same command tries "
-                                "them again",
-                                failed));
+  Reproduction reproduction(a, runtime);
+  for (const auto& name : names) reproduction.perform(name, scales, seeds);
+  reproduction.finish();
 }
 
 void work(const std::string& file, const RuntimeOptions& options) {

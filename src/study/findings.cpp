@@ -91,6 +91,7 @@ eval::CurveOptions curve_options(const RunSpec& spec, const std::string& set,
   o.data = data::other_set(spec.config.data, set);
   o.data.limit = spec.config.data.limit;  // as many labels as there were images to train on
   o.data.limit_test = spec.judging.limit_test;
+  o.held_out = static_cast<double>(spec.judging.held_out_percent) / 100;
   o.points = eval::CurvePoints::kKept;
   o.judging.linear = false;
   o.judging.neighbours.clear();

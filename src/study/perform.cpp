@@ -51,7 +51,8 @@ bool train_run(const RunSpec& spec, const engine::Placement& placement, const st
                const Report& report) {
   auto images = std::make_shared<data::ImageSet>(data::load(spec.config.data).train);
   const run::RunFolder folder{spec.folder};
-  // A folder without any checkpoint is one that was killed before it began; the lock says that nobody is at it.
+  // A folder without any checkpoint is one that was killed before it began; the lock says that nobody is at
+  // it.
   const bool begun = !run::list_checkpoints(folder.checkpoints()).empty();
   if (!begun) fs::remove_all(spec.folder);
   Watcher watcher(report);
@@ -64,8 +65,8 @@ bool train_run(const RunSpec& spec, const engine::Placement& placement, const st
   return trainer.run(stop).finished;
 }
 
-// Two studies may want one run: the second waits and then finds it done. The lock lies beside the folder, which
-// may be removed and made anew.
+// Two studies may want one run: the second waits and then finds it done. The lock lies beside the folder,
+// which may be removed and made anew.
 std::optional<core::FileLock> take_run(const RunSpec& spec, const std::atomic<bool>& stop,
                                        const Report& report) {
   std::error_code ec;
@@ -205,7 +206,9 @@ json to_json(const RunSpec& spec) {
           {"sets", spec.sets},
           {"forward_units", spec.forward_units},
           {"judging_units", spec.judging_units},
-          {"judging", {j.probe_epochs, j.probe_rates, j.limit_test, j.frechet_samples, j.frechet_steps}}};
+          {"judging",
+           {j.probe_epochs, j.probe_rates, j.limit_test, j.frechet_samples, j.frechet_steps,
+            j.held_out_percent}}};
 }
 
 RunSpec spec_from_json(const json& j) {
@@ -219,8 +222,8 @@ RunSpec spec_from_json(const json& j) {
   s.forward_units = j.at("forward_units").get<double>();
   s.judging_units = j.at("judging_units").get<double>();
   const auto& g = j.at("judging");
-  s.judging = {g.at(0).get<int64_t>(), g.at(1).get<int64_t>(), g.at(2).get<int64_t>(), g.at(3).get<int64_t>(),
-               g.at(4).get<int64_t>()};
+  s.judging = {g.at(0).get<int64_t>(), g.at(1).get<int64_t>(), g.at(2).get<int64_t>(),
+               g.at(3).get<int64_t>(), g.at(4).get<int64_t>(), g.at(5).get<int64_t>()};
   return s;
 }
 

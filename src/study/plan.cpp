@@ -108,7 +108,7 @@ double units_per_image(const run::Config& config) {
 
 Plan make_plan(const Study& study, const std::string& scale, const Scales& scales, int seeds,
                const Selection& selection, const std::filesystem::path& out,
-               const std::filesystem::path& data_root) {
+               const std::filesystem::path& data_root, int first_seed) {
   const size_t at = scales.index(scale);
   Plan plan{.study = study,
             .scale = scale,
@@ -120,7 +120,7 @@ Plan make_plan(const Study& study, const std::string& scale, const Scales& scale
     for (const auto& column : study.columns) {
       if (!wanted(selection, study.row_axis, row) || !wanted(selection, study.column_axis, column)) continue;
       PlannedCell cell{{row.id, column.id}, "", {}};
-      for (int seed = 0; seed < seeds; ++seed) {
+      for (int seed = first_seed; seed < first_seed + seeds; ++seed) {
         auto settings = settings_of(study, row, column, scale, scales);
         settings.emplace_back("train.seed", std::to_string(seed));
         if (!data_root.empty()) settings.emplace_back("data.root", data_root.string());

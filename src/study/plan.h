@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,14 @@ struct Selection {
 /// "data=fmnist,cifar10" added to a selection; throws Error for an axis that the study does not have.
 void add_only(Selection& selection, const std::string& text, const Study& study);
 
+/// One trial of a row's settings, for the report.
+struct Trial {
+  std::string row = {}, label = {};
+  std::optional<double> accuracy = {};  ///< percent, on held-out train images
+  std::string problem = {};             ///< why there is none
+  bool chosen = false;
+};
+
 /// A cell of the table and the runs behind it, one for each seed.
 struct PlannedCell {
   CellId id;
@@ -50,6 +59,8 @@ struct Plan {
   Judging judging;
   std::vector<RunSpec> runs = {};
   std::vector<PlannedCell> cells = {};
+  std::vector<Trial> trials = {};  ///< that the settings were chosen by
+  std::string tuning_note = {};    ///< how; or why they were not tuned
 
   /// The cell, or null where it was left out.
   const PlannedCell* find(const CellId& id) const;
@@ -61,7 +72,7 @@ using Missing = std::map<std::string, std::string>;
 /// Lays out a study. `out` holds the run folders; `data_root` may be empty.
 Plan make_plan(const Study& study, const std::string& scale, const Scales& scales, int seeds,
                const Selection& selection, const std::filesystem::path& out,
-               const std::filesystem::path& data_root);
+               const std::filesystem::path& data_root, int first_seed = 0);
 
 /// The sets that a plan reads.
 std::vector<std::string> sets_of(const Plan& plan);

@@ -159,6 +159,64 @@ bool has(const std::vector<Value>& values, const std::string& id) {
   return std::any_of(values.begin(), values.end(), [&](const Value& v) { return v.id == id; });
 }
 
+// Figures of the paper, by judge and row: one for each column, "-" where it has none.
+void read_paper(const Reader& r, const YAML::Node& node, Study& s) {
+  for (const auto& judge : node) {
+    auto& figures = s.paper[r.text(judge.first, "a judge")];
+    for (const auto& row : judge.second) {
+      const std::string id = r.text(row.first, "a row");
+      if (!has(s.rows, id)) r.fail(row.first, fmt::format("the paper's row '{}' does not exist", id));
+      const auto figure = [&](const YAML::Node& n, size_t column) {
+        if (n.IsScalar() && n.Scalar() == "-") return;
+        figures[{id, s.columns[column].id}] = r.number(n, "a figure of the paper");
+      };
+      if (row.second.IsScalar() && s.columns.size() == 1) {
+        figure(row.second, 0);
+      } else {
+        if (!row.second.IsSequence() || row.second.size() != s.columns.size())
+          r.fail(row.second,
+                 fmt::format("row '{}' needs {} figures, one for each column", id, s.columns.size()));
+        for (size_t i = 0; i < s.columns.size(); ++i) figure(row.second[i], i);
+      }
+    }
+  }
+}
+
+// A map, or the name of the study whose tuning holds here too.
+void read_tuning(const Reader& r, const YAML::Node& node, Study& s) {
+  if (node.IsScalar()) {
+    s.tuned_by = r.text(node, "tuning");
+    return;
+  }
+  r.check_allowed(node, {"scales", "column", "judge", "held_out_percent", "seed", "trials"});
+  Tuning t;
+  if (node["scales"]) t.scales = r.words(node["scales"]);
+  t.column = r.text_or(node["column"], s.columns.front().id);
+  if (!has(s.columns, t.column))
+    r.fail(node, fmt::format("tuning names column '{}', which does not exist", t.column));
+  t.judge = r.text_or(node["judge"], s.judges.front());
+  if (is_distance(t.judge)) r.fail(node, "tuning needs a judge of accuracies");
+  if (node["held_out_percent"])
+    t.held_out_percent = static_cast<int64_t>(r.number(node["held_out_percent"], "held_out_percent"));
+  if (t.held_out_percent < 1 || t.held_out_percent > 90)
+    r.fail(node, fmt::format("held_out_percent {}: expected 1 to 90", t.held_out_percent));
+  if (node["seed"]) t.seed = static_cast<int>(r.number(node["seed"], "seed"));
+  if (!node["trials"] || !node["trials"].IsMap()) r.fail(node, "tuning needs 'trials', a list for each row");
+  size_t count = 0;
+  for (const auto& row : node["trials"]) {
+    const std::string id = r.text(row.first, "a row");
+    if (!has(s.rows, id)) r.fail(row.first, fmt::format("tuning names row '{}', which does not exist", id));
+    auto& list = t.trials[id];
+    for (const auto& trial : row.second) list.push_back(r.settings(trial));
+    if (count == 0) count = list.size();
+    if (list.empty() || list.size() != count)
+      r.fail(row.first, fmt::format("row '{}' has {} trials, others {}: every row gets the same number", id,
+                                    list.size(), count));
+  }
+  s.tuning = std::move(t);
+  s.tuned_by = s.name;
+}
+
 Claim read_claim(const Reader& r, const YAML::Node& node, const Study& s) {
   r.check_allowed(node, {"says", "kind", "judge", "rows", "than", "columns", "pairs", "within", "below"});
   Claim c;
@@ -223,7 +281,7 @@ Study parse_study(const std::string& name, const std::string& yaml, const std::s
   const auto node = parse(yaml, origin);
   if (!node.IsMap()) core::usage_error(kStudy, fmt::format("{}: expected keys and values", origin));
   r.check_allowed(node, {"order", "title", "source", "about", "judges", "rows", "columns", "fixed",
-                         "reference", "paper", "claims"});
+                         "reference", "paper", "claims", "tuning"});
   Study s;
   s.name = name;
   if (node["order"]) s.order = r.number(node["order"], "order");
@@ -242,27 +300,8 @@ Study parse_study(const std::string& name, const std::string& yaml, const std::s
   s.reference = r.text_or(node["reference"], "");
   if (!s.reference.empty() && !has(s.rows, s.reference))
     r.fail(node["reference"], fmt::format("reference '{}' is no row", s.reference));
-  if (node["paper"]) {
-    for (const auto& judge : node["paper"]) {
-      auto& figures = s.paper[r.text(judge.first, "a judge")];
-      for (const auto& row : judge.second) {
-        const std::string id = r.text(row.first, "a row");
-        if (!has(s.rows, id)) r.fail(row.first, fmt::format("the paper's row '{}' does not exist", id));
-        const auto figure = [&](const YAML::Node& n, size_t column) {
-          if (n.IsScalar() && n.Scalar() == "-") return;
-          figures[{id, s.columns[column].id}] = r.number(n, "a figure of the paper");
-        };
-        if (row.second.IsScalar() && s.columns.size() == 1) {
-          figure(row.second, 0);
-        } else {
-          if (!row.second.IsSequence() || row.second.size() != s.columns.size())
-            r.fail(row.second,
-                   fmt::format("row '{}' needs {} figures, one for each column", id, s.columns.size()));
-          for (size_t i = 0; i < s.columns.size(); ++i) figure(row.second[i], i);
-        }
-      }
-    }
-  }
+  if (node["paper"]) read_paper(r, node["paper"], s);
+  if (node["tuning"]) read_tuning(r, node["tuning"], s);
   if (node["claims"])
     for (const auto& c : node["claims"]) s.claims.push_back(read_claim(r, c, s));
   return s;

@@ -45,6 +45,16 @@ struct Claim {
   double within = 0, below = 0;
 };
 
+/// Settings that are tried for each row before the runs of a study, and how the best are found.
+struct Tuning {
+  std::string column;             ///< that the trials are made in; what is chosen holds for all columns
+  std::string judge;              ///< of accuracies
+  int64_t held_out_percent = 20;  ///< of the train images: they judge the trials
+  int seed = 1000;                ///< of the trials
+  std::vector<std::string> scales = {};                      ///< that are tuned; empty: all
+  std::map<std::string, std::vector<Settings>> trials = {};  ///< by row, as many for each
+};
+
 /// A table or a figure of the paper.
 struct Study {
   double order = 1e9;  ///< place in the list of all studies
@@ -56,6 +66,8 @@ struct Study {
   std::string reference;                                  ///< row that efficiency is relative to; empty: none
   std::map<std::string, std::map<CellId, double>> paper;  ///< by judge, and "efficiency"
   std::vector<Claim> claims;
+  std::optional<Tuning> tuning;
+  std::string tuned_by;  ///< the study whose tuning holds: its own name, that of another one, or empty
 };
 
 /// "linear", "knn" (1/L2 distance: the released code), "knn-dino" (cosine, T 0.07: the paper's text),
@@ -70,6 +82,7 @@ struct Judging {
   int64_t probe_epochs = 200, probe_rates = 10;
   int64_t limit_test = 0;  ///< test images; 0: all
   int64_t frechet_samples = 2000, frechet_steps = 100;
+  int64_t held_out_percent = 0;  ///< above 0: judged on this part of the train images instead of test
   auto operator<=>(const Judging&) const = default;
 };
 

@@ -58,8 +58,9 @@ std::string caption_of(const Results& r, const std::string& judge, bool paper) {
   }
   std::string text = judge_label(judge);
   text += over_seeds ? ": mean over seeds ± half of its 95 % interval, by the spread of all cells together"
-          : is_distance(judge) ? ": one seed, no interval"
-                               : ": one seed ± half of the 95 % interval over test images, which decides nothing";
+          : is_distance(judge)
+              ? ": one seed, no interval"
+              : ": one seed ± half of the 95 % interval over test images, which decides nothing";
   if (paper) text += "; in brackets the paper's figure at its own scale";
   if (lost) text += "; * a seed is missing, see below";
   if (rolled) text += "; † training was rolled back and went on with a lower rate";
@@ -71,8 +72,9 @@ std::string text_of(const std::optional<eval::Bracket>& b) {
 }
 
 const char* currency_name(Currency c) {
-  return c == Currency::kEpochs ? "equal epochs" : c == Currency::kForwardUnits ? "equal forward-units"
-                                                                                : "equal seconds";
+  return c == Currency::kEpochs         ? "equal epochs"
+         : c == Currency::kForwardUnits ? "equal forward-units"
+                                        : "equal seconds";
 }
 
 std::string amount(double spent, Currency c) {
@@ -131,8 +133,8 @@ Table main_table(const Results& r, const std::string& judge) {
         continue;
       }
       const auto& problems = cell->second.problems;
-      line.push_back(Cell{(problems.empty() ? "-" : problems.front()) + behind, Tone::kBad,
-                          core::join(problems, "; ")});
+      line.push_back(
+          Cell{(problems.empty() ? "-" : problems.front()) + behind, Tone::kBad, core::join(problems, "; ")});
     }
     t.rows.push_back(std::move(line));
   }
@@ -200,7 +202,8 @@ Table cost_table(const Results& r) {
   t.caption = "Cost of each training (mean over seeds), accuracy before and after";
   if (!efficient) return t;
   t.caption += fmt::format(
-      ". Efficiency ({}): what {} needed to reach this row's final accuracy, as a part of what this row spent; "
+      ". Efficiency ({}): what {} needed to reach this row's final accuracy, as a part of what this row "
+      "spent; "
       "below 1 {} is cheaper. (0.2, 0.3] lies between two checkpoints (mean of both ends over seeds); \"no "
       "target\": the reference begins at or above that accuracy, or the row learnt nothing",
       judges.front(), s.reference, s.reference);
@@ -209,7 +212,8 @@ Table cost_table(const Results& r) {
   });
   if (cosine)
     t.caption +=
-        ". Learning rates fall along a cosine to the end of each run: the reference is read in the middle of its "
+        ". Learning rates fall along a cosine to the end of each run: the reference is read in the middle of "
+        "its "
         "own, with its rate still high, the rows at their end";
   return t;
 }
@@ -247,10 +251,26 @@ Table budget_table(const Results& r, const std::string& judge) {
     t.rows.push_back(std::move(line));
   }
   t.caption = fmt::format(
-      "{} when all rows of a column spend the same, as much as the cheapest of them spent in all: the last checkpoint "
-      "within it, mean over seeds; in brackets how much of the budget was spent there. A row that is cut short has not "
-      "come to the end of its schedule. Seconds are of this machine and count only where it was otherwise idle",
+      "{} when all rows of a column spend the same, as much as the cheapest of them spent in all: the last "
+      "checkpoint "
+      "within it, mean over seeds; in brackets how much of the budget was spent there. A row that is cut "
+      "short has not "
+      "come to the end of its schedule. Seconds are of this machine and count only where it was otherwise "
+      "idle",
       judge_label(judge));
+  return t;
+}
+
+Table tuning_table(const Results& r) {
+  Table t;
+  t.caption = r.plan.tuning_note;
+  t.columns = {"trial", "accuracy %, held-out train images", ""};
+  for (const auto& trial : r.plan.trials)
+    t.rows.push_back({Cell{trial.label},
+                      trial.accuracy ? Cell{fmt::format("{:.2f}", *trial.accuracy),
+                                            trial.chosen ? Tone::kBest : Tone::kPlain}
+                                     : Cell{trial.problem, Tone::kMuted},
+                      Cell{trial.chosen ? "chosen" : ""}});
   return t;
 }
 
@@ -270,8 +290,8 @@ Table provenance_table(const Results& r) {
 
 Table raw_table(const Results& r) {
   Table t;
-  t.columns = {"study",     "scale",   "row",           "column",   "seed",    "judge",   "on",
-               "epoch",     "seconds", "forward_units", "accuracy", "correct", "total",   "run",
+  t.columns = {"study",     "scale",   "row",           "column",   "seed",    "judge",  "on",
+               "epoch",     "seconds", "forward_units", "accuracy", "correct", "total",  "run",
                "rollbacks", "version", "code",          "engine",   "threads", "problem"};
   for (const auto& cell : r.plan.cells)
     for (size_t seed = 0; seed < cell.runs.size(); ++seed) {
@@ -281,7 +301,7 @@ Table raw_table(const Results& r) {
       const auto line = [&](const std::string& judge, std::vector<std::string> numbers,
                             const std::string& problem) {
         numbers.resize(6);
-        std::vector<std::string> words = {r.plan.study.name,   r.plan.scale, cell.id.row, cell.id.column,
+        std::vector<std::string> words = {r.plan.study.name,    r.plan.scale, cell.id.row, cell.id.column,
                                           std::to_string(seed), judge,        cell.on};
         words.insert(words.end(), numbers.begin(), numbers.end());
         for (const auto& w :

@@ -165,6 +165,10 @@ void add_samples(report::Page& page, const Results& r) {
 
 void add_settings(report::Page& page, const Results& r) {
   page.heading("Settings");
+  if (const auto t = tuning_table(r); !t.rows.empty())
+    page.table(t);
+  else if (!r.plan.tuning_note.empty())
+    page.text(r.plan.tuning_note);
   page.text("What differs from the defaults of `ebclr config show`, seed aside.");
   const auto column = planned(r.plan, r.plan.study.columns, false).front();
   for (const auto& row : planned(r.plan, r.plan.study.rows, true)) {
@@ -241,6 +245,11 @@ std::string to_markdown(const Results& r, const Facts& facts) {
   for (const auto& j : s.judges)
     if (const auto budget = budget_table(r, j); !budget.rows.empty())
       md += "\n" + report::to_markdown(budget);
+  if (!r.plan.tuning_note.empty()) md += "\n## Tuning\n\n";
+  if (const auto t = tuning_table(r); !t.rows.empty())
+    md += report::to_markdown(t);
+  else if (!r.plan.tuning_note.empty())
+    md += r.plan.tuning_note + "\n";
   md += "\n## How this was made\n\n";
   for (const auto& [key, value] : facts) md += fmt::format("- {}: {}\n", key, value);
   for (const auto& w : provenance_of(r)) md += fmt::format("- note: {}\n", w);

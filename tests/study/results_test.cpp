@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "fake_run.h"
 #include "run/provenance.h"
 #include "run/run.h"
 #include "study/verdict.h"
@@ -34,64 +35,6 @@ claims:
   - {says: all the same, kind: equal_rows, rows: [simclr, moco], within: 40}
   - {says: quick, kind: efficiency, rows: simclr, below: 0.5}
 )";
-
-/// What a fake run is like besides its accuracies.
-struct Fake {
-  double units_per_epoch = 600;
-  int64_t rollbacks = 0, total = 1000;
-  std::string instructions = "avx2";
-};
-
-// A run folder as perform() leaves it, with accuracies in percent at epochs 0, 1, 2, ...
-void fake_run(const RunSpec& spec, const std::vector<double>& accuracy, const Fake& fake = {}) {
-  std::filesystem::create_directories(spec.folder);
-  std::ofstream(spec.folder / "config.yaml") << run::to_yaml(spec.config);
-  const auto epochs = static_cast<double>(accuracy.size() - 1);
-  // The last accuracy is that of the last epoch, whatever the configuration says of their number.
-  const double stretch = static_cast<double>(spec.config.train.epochs) / epochs;
-  std::ofstream(spec.folder / "summary.json")
-      << nlohmann::json{{"finished", true},
-                        {"epochs", spec.config.train.epochs},
-                        {"steps", 10},
-                        {"seconds", 10 * epochs},
-                        {"rollbacks", fake.rollbacks},
-                        {"forward_units", fake.units_per_epoch * epochs}};
-  run::record_session({spec.folder}, {.engine = "native", .instructions = fake.instructions, .threads = 2}, false);
-  for (const auto& judge : spec.judges) {
-    if (is_distance(judge)) continue;
-    const auto [kind, protocol] = judge_and_protocol(judge);
-    for (const auto& set : spec.sets) {
-      eval::Curve curve{.method = spec.config.method.name,
-                        .data = set,
-                        .judge = kind,
-                        .protocol = protocol,
-                        .settings = eval::settings_of(curve_options(spec, set, {judge}), kind, protocol)};
-      for (size_t e = 0; e < accuracy.size(); ++e) {
-        const auto at = static_cast<double>(e);
-        curve.points.push_back({at * stretch, 10 * at, fake.units_per_epoch * at, accuracy[e] / 100,
-                                static_cast<int64_t>(accuracy[e] / 100 * static_cast<double>(fake.total)),
-                                fake.total});
-      }
-      const bool own = set == spec.config.data.source;
-      eval::write_curve(eval::curve_file(spec.folder, kind, protocol, own ? "" : set), curve);
-    }
-  }
-}
-
-void fake_distance(const RunSpec& spec, const std::string& judge, double distance) {
-  std::filesystem::create_directories(spec.folder / "study");
-  std::ofstream(distance_file(spec, judge))
-      << nlohmann::json{{"settings", distance_settings(spec.judging, judge)},
-                        {"distance", distance},
-                        {"deviation", 0.3},
-                        {"floor", 1},
-                        {"ceiling", 100},
-                        {"samples", 50},
-                        {"steps", 20},
-                        {"label", "Frechet distance on shapes classifier features"}};
-}
-
-constexpr Fake kEbclr = {.units_per_epoch = 2900};
 
 class Collected : public ::testing::Test {
  protected:
@@ -266,7 +209,8 @@ TEST_F(Collected, ALostSeedKeepsTheCommonSpreadAndIsMarked) {
   EXPECT_THAT(md, HasSubstr("† training was rolled back"));
   EXPECT_THAT(md, HasSubstr("seed 0: training was rolled back 2 times"));
   const auto csv = to_csv(r);
-  EXPECT_THAT(csv, HasSubstr("0.700000,700,1000," + spec(plan, "ebclr", 0).folder.filename().string() + ",2,"));
+  EXPECT_THAT(csv,
+              HasSubstr("0.700000,700,1000," + spec(plan, "ebclr", 0).folder.filename().string() + ",2,"));
   EXPECT_THAT(csv, HasSubstr("gave up"));
 }
 
@@ -346,7 +290,9 @@ TEST_F(Collected, EqualityPairsItsSeeds) {
     const double common = 10.0 * static_cast<double>(seed);
     for (const char* column : {"16", "32", "64", "128"}) {
       fake_run(spec(plan, "simclr", seed, column), {10, 20 + common});
-      fake_run(spec(plan, "ebclr", seed, column), {10, 40 + common + (column[0] == '1' ? 0.1 * static_cast<double>(seed) * (column[1] == '2') : 0)});
+      fake_run(
+          spec(plan, "ebclr", seed, column),
+          {10, 40 + common + (column[0] == '1' ? 0.1 * static_cast<double>(seed) * (column[1] == '2') : 0)});
     }
   }
   const auto v = judge_claims(results(plan))[1];
@@ -389,7 +335,8 @@ TEST_F(Collected, WhatTrainedTheRunsIsSaid) {
   const auto md = to_markdown(results(plan), {});
   EXPECT_THAT(md, HasSubstr("not all were trained alike"));
   EXPECT_THAT(md, HasSubstr("native avx512"));
-  EXPECT_THAT(to_csv(results(plan)), HasSubstr("," + run::this_version() + "," + run::this_code() + ",native avx2,2,"));
+  EXPECT_THAT(to_csv(results(plan)),
+              HasSubstr("," + run::this_version() + "," + run::this_code() + ",native avx2,2,"));
   std::ofstream(spec(plan, "moco", 0).folder / "provenance.json") << R"({"sessions": [{"code": "0ld"}]})";
   EXPECT_THAT(to_markdown(results(plan), {}), HasSubstr("the training code has changed since"));
   std::filesystem::remove(spec(plan, "moco", 0).folder / "provenance.json");
