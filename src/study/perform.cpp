@@ -25,8 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr const char* kPerform = "study";
-
 // Of the named sets two are grey and 28 x 28, two in colour and 32 x 32.
 bool is_gray(const run::Config& config) {
   return config.data.source == "mnist" || config.data.source == "fmnist";
@@ -73,7 +71,7 @@ std::optional<core::FileLock> take_run(const RunSpec& spec, const std::atomic<bo
   fs::create_directories(spec.folder.parent_path(), ec);  // what goes wrong is said by the lock
   const auto file = fs::path(spec.folder.string() + ".lock");
   while (!stop) {
-    if (auto lock = core::FileLock::try_take(file, kPerform)) return lock;
+    if (auto lock = core::FileLock::try_take(file, kComponent)) return lock;
     if (report) report(0, "waiting for another process at the same run");
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }
@@ -134,7 +132,7 @@ bool measure_distance(const RunSpec& spec, const std::string& judge, const engin
   const auto file = distance_file(spec, judge);
   std::error_code ec;
   fs::create_directories(file.parent_path(), ec);  // what goes wrong is said by the write
-  core::write_atomically(file, j.dump(2) + "\n", kPerform);
+  core::write_atomically(file, j.dump(2) + "\n", kComponent);
   return true;
 }
 

@@ -14,8 +14,6 @@
 namespace ebclr::study {
 namespace {
 
-constexpr const char* kPlan = "study";
-
 // The parts between separators, without blanks before them; empty ones are left out.
 std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> out;
@@ -73,16 +71,16 @@ void add_only(Selection& selection, const std::string& text, const Study& study)
   const std::string axis = text.substr(0, at);
   const auto names = axis_names(study);
   if (at == std::string::npos || !names.count(axis))
-    core::usage_error(kPlan, fmt::format("--only '{}': expected axis=value,... with an axis of {} ({})", text,
+    core::usage_error(kComponent, fmt::format("--only '{}': expected axis=value,... with an axis of {} ({})", text,
                                          study.name, core::join({names.begin(), names.end()}, ", ")));
   const auto known = ids_of(study, axis);
   for (const auto& id : split(text.substr(at + 1), ',')) {
     if (!known.count(id))
-      core::usage_error(kPlan, fmt::format("--only '{}': {} has no {} '{}'; there are {}", text, study.name,
+      core::usage_error(kComponent, fmt::format("--only '{}': {} has no {} '{}'; there are {}", text, study.name,
                                            axis, id, core::join({known.begin(), known.end()}, ", ")));
     selection.only[axis].push_back(id);
   }
-  if (selection.only[axis].empty()) core::usage_error(kPlan, fmt::format("--only '{}': no value", text));
+  if (selection.only[axis].empty()) core::usage_error(kComponent, fmt::format("--only '{}': no value", text));
 }
 
 const PlannedCell* Plan::find(const CellId& id) const {
@@ -126,7 +124,7 @@ Plan make_plan(const Study& study, const std::string& scale, const Scales& scale
         if (!data_root.empty()) settings.emplace_back("data.root", data_root.string());
         const auto config = run::resolve({{fmt::format("study {}", study.name), settings}});
         if (config.data.source.empty())
-          core::usage_error(kPlan, fmt::format("{}: row '{}' has no data.source", study.name, row.id));
+          core::usage_error(kComponent, fmt::format("{}: row '{}' has no data.source", study.name, row.id));
         cell.on = !column.on.empty() ? column.on : !row.on.empty() ? row.on : config.data.source;
         const std::string key = digest(config);
         const auto [it, fresh] = known.try_emplace(key, plan.runs.size());
@@ -161,7 +159,7 @@ Plan make_plan(const Study& study, const std::string& scale, const Scales& scale
       plan.cells.push_back(std::move(cell));
     }
   }
-  if (plan.cells.empty()) core::usage_error(kPlan, "--only leaves no run");
+  if (plan.cells.empty()) core::usage_error(kComponent, "--only leaves no run");
   return plan;
 }
 

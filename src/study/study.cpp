@@ -15,7 +15,6 @@
 namespace ebclr::study {
 namespace {
 
-constexpr const char* kStudy = "study";
 constexpr const char* kScales = "scales";  // the one file of studies/ that is no study
 
 /// A file being read, for errors that name it.
@@ -24,7 +23,7 @@ struct Reader {
 
   [[noreturn]] void fail(const YAML::Node& node, const std::string& what) const {
     const auto mark = node.Mark();
-    core::usage_error(kStudy, mark.line >= 0 ? fmt::format("{}: line {}: {}", origin, mark.line + 1, what)
+    core::usage_error(kComponent, mark.line >= 0 ? fmt::format("{}: line {}: {}", origin, mark.line + 1, what)
                                              : fmt::format("{}: {}", origin, what));
   }
   std::string text(const YAML::Node& node, const std::string& what) const {
@@ -85,7 +84,7 @@ YAML::Node parse(const std::string& yaml, const std::string& origin) {
   try {
     return YAML::Load(yaml);
   } catch (const YAML::Exception& e) {
-    core::usage_error(kStudy,
+    core::usage_error(kComponent,
                       fmt::format("{}: line {}: not valid YAML ({})", origin, e.mark.line + 1, e.msg));
   }
 }
@@ -263,7 +262,7 @@ Claim read_claim(const Reader& r, const YAML::Node& node, const Study& s) {
 size_t Scales::index(const std::string& name) const {
   const auto it = std::find(names.begin(), names.end(), name);
   if (it != names.end()) return static_cast<size_t>(it - names.begin());
-  core::usage_error(kStudy, fmt::format("no scale '{}'; there are {}", name, core::join(names, ", ")));
+  core::usage_error(kComponent, fmt::format("no scale '{}'; there are {}", name, core::join(names, ", ")));
 }
 
 const std::vector<std::string>& judge_names() {
@@ -279,7 +278,7 @@ bool is_distance(const std::string& judge) {
 Study parse_study(const std::string& name, const std::string& yaml, const std::string& origin) {
   const Reader r{origin};
   const auto node = parse(yaml, origin);
-  if (!node.IsMap()) core::usage_error(kStudy, fmt::format("{}: expected keys and values", origin));
+  if (!node.IsMap()) core::usage_error(kComponent, fmt::format("{}: expected keys and values", origin));
   r.check_allowed(node, {"order", "title", "source", "about", "judges", "rows", "columns", "fixed",
                          "reference", "paper", "claims", "tuning"});
   Study s;
@@ -362,9 +361,9 @@ Study load_study(const std::string& name_or_file) {
     if (s.name == name_or_file && s.name != kScales) return parse_study(s.name, s.text, s.name);
   if (std::filesystem::is_regular_file(name_or_file))
     return parse_study(std::filesystem::path(name_or_file).stem().string(),
-                       core::read_text(name_or_file, kStudy), name_or_file);
+                       core::read_text(name_or_file, kComponent), name_or_file);
   const auto near = core::nearest(name_or_file, study_names());
-  core::usage_error(kStudy, fmt::format("{}: no such study or file{}", name_or_file,
+  core::usage_error(kComponent, fmt::format("{}: no such study or file{}", name_or_file,
                                         near ? fmt::format("; did you mean '{}'?", *near)
                                              : "; `ebclr reproduce list` names the shipped ones"));
 }
@@ -372,7 +371,7 @@ Study load_study(const std::string& name_or_file) {
 Scales load_scales() {
   for (const auto& s : shipped_studies())
     if (s.name == kScales) return parse_scales(s.text, s.name);
-  core::run_error(kStudy, "the program was built without studies/scales.yaml");
+  core::run_error(kComponent, "the program was built without studies/scales.yaml");
 }
 
 Settings settings_of(const Study& study, const Value& row, const Value& column, const std::string& scale,

@@ -10,6 +10,9 @@
 
 namespace ebclr::study {
 
+/// Names this room in errors.
+inline constexpr const char* kComponent = "study";
+
 /// Key-value pairs of the configuration.
 using Settings = std::vector<std::pair<std::string, std::string>>;
 

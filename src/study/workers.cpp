@@ -23,8 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kWorkers = "study";
-
 fs::path failure_file(const RunSpec& spec) {
   return fs::path(spec.folder.string() + ".failed");
 }
@@ -59,12 +57,12 @@ Worker start(const std::vector<std::string>& words, size_t run, const fs::path& 
   for (const auto& w : words) argv.push_back(const_cast<char*>(w.c_str()));
   argv.push_back(nullptr);
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) core::run_error(kWorkers, "no pipe to a worker could be made");
+  if (::pipe2(ends, O_CLOEXEC) != 0) core::run_error(kComponent, "no pipe to a worker could be made");
   const int err = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (err < 0) core::run_error(kWorkers, fmt::format("{}: cannot be written", log.string()));
+  if (err < 0) core::run_error(kComponent, fmt::format("{}: cannot be written", log.string()));
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid < 0) core::run_error(kWorkers, fmt::format("no worker could be started: {}", std::strerror(errno)));
+  if (pid < 0) core::run_error(kComponent, fmt::format("no worker could be started: {}", std::strerror(errno)));
   if (pid == 0) {
     // A worker saves and ends when its parent is gone, however that went.
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -127,7 +125,7 @@ std::vector<RunStatus> run_plan(const Plan& plan, const WorkerOptions& options,
   std::error_code ec;
   fs::create_directories(options.scratch, ec);
   if (ec)
-    core::run_error(kWorkers,
+    core::run_error(kComponent,
                     fmt::format("{}: cannot be created: {}", options.scratch.string(), ec.message()));
   std::vector<Worker> workers;
   bool asked = false;
@@ -139,7 +137,7 @@ std::vector<RunStatus> run_plan(const Plan& plan, const WorkerOptions& options,
       // Another study may be at the same run, with its own worker.
       const auto stem = fmt::format("{}.{}", spec.folder.filename().string(), ::getpid());
       const auto file = options.scratch / (stem + ".json");
-      core::write_atomically(file, to_json(spec).dump(2) + "\n", kWorkers);
+      core::write_atomically(file, to_json(spec).dump(2) + "\n", kComponent);
       fs::remove(failure_file(spec));
       workers.push_back(start(options.command(file), i, options.scratch / (stem + ".log")));
       status[i].state = RunState::kRunning;
@@ -179,7 +177,7 @@ std::vector<RunStatus> run_plan(const Plan& plan, const WorkerOptions& options,
         s.state = RunState::kFailed;
         s.failure = failure_in(w.log, code);
         fs::create_directories(spec.folder.parent_path(), ec);  // it may have failed before its first file
-        core::write_atomically(failure_file(spec), s.failure + "\n", kWorkers);
+        core::write_atomically(failure_file(spec), s.failure + "\n", kComponent);
       }
       workers.erase(workers.begin() + static_cast<std::ptrdiff_t>(k));
     }

@@ -233,11 +233,13 @@ TEST_F(Collected, ATargetBelowTheReferencesFirstWeightsIsNone) {
 
 TEST_F(Collected, ARatioAroundTheLimitIsOpen) {
   auto plan = make(2);
-  plan.study.claims = {{.kind = ClaimKind::kEfficiency,
-                        .says = "a quarter",
-                        .judge = "knn",
-                        .rows = {"simclr"},
-                        .below = 0.25}};
+  Claim quarter;
+  quarter.kind = ClaimKind::kEfficiency;
+  quarter.says = "a quarter";
+  quarter.judge = "knn";
+  quarter.rows = {"simclr"};
+  quarter.below = 0.25;
+  plan.study.claims = {quarter};
   for (size_t seed = 0; seed < 2; ++seed) {
     fake_run(spec(plan, "simclr", seed), {30, 32, 34, 36, 38, 40, 42, 44, 46, 48, 50});
     fake_run(spec(plan, "ebclr", seed), {30, 35, 45, 55, 56, 57, 58, 59, 60, 61, 62}, kEbclr);
