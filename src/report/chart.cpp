@@ -135,17 +135,21 @@ std::vector<ChartPoint> thin(const std::vector<ChartPoint>& stretch, double x_lo
   return out;
 }
 
-std::string chart_html(const Chart& chart) {
-  if (!chart.colours.empty() && chart.colours.size() != chart.series.size())
-    core::usage_error("report", fmt::format("chart '{}' has {} series and {} colours; give equal counts",
-                                            chart.title, chart.series.size(), chart.colours.size()));
-  const auto colour_of = [&](size_t k) {
-    return chart.colours.empty() ? static_cast<int64_t>(k) : int64_t{chart.colours[k]};
-  };
-  // After the ten colours come around again, dots tell lines apart.
-  const auto dash_of = [&](size_t k) {
-    return chart.series[k].dashed ? " dashed" : colour_of(k) >= 10 ? " dotted" : "";
-  };
+namespace {
+
+/// The part of a chart that data are drawn into.
+struct Frame {
+  Range xr, yr;
+  plot::Axis x, y;
+
+  double px(double v) const { return kSide * x.place(v); }
+  double py(double v) const {
+    return kSide * (1 - std::clamp(y.place(y.log ? std::max(v, y.low) : v), 0.0, 1.0));
+  }
+};
+
+/// What all series cover; throws Error for one that is malformed.
+std::pair<Range, Range> ranges_of(const Chart& chart) {
   Range xr{.log = chart.log_x}, yr{.log = chart.log_y};
   for (const auto& s : chart.series) {
     if (s.x.size() != s.y.size() || s.low.size() != s.high.size() ||
@@ -160,104 +164,153 @@ std::string chart_html(const Chart& chart) {
       if (!s.low.empty()) yr.add(s.low[i]), yr.add(s.high[i]);
     }
   }
-  std::string out = "<figure class=\"chart\">";
-  if (!chart.title.empty()) out += fmt::format("<figcaption>{}</figcaption>", escape(chart.title));
-  if (xr.empty() || yr.empty()) return out + "<p class=\"nothing\">No data</p></figure>\n";
+  return {xr, yr};
+}
 
-  const plot::Axis x = plot::make_axis(xr.low, xr.high, 6, chart.log_x, false);
-  const plot::Axis y = plot::make_axis(yr.low, yr.high, 5, chart.log_y, true);
-  auto px = [&](double v) { return kSide * x.place(v); };
-  auto py = [&](double v) {
-    return kSide * (1 - std::clamp(y.place(chart.log_y ? std::max(v, y.low) : v), 0.0, 1.0));
-  };
-  // Columns are equal on the screen, hence of logarithms on such an axis: thinning works on places.
-  std::string grid, bands, lines, summary;
-  nlohmann::json data{{"x", chart.x_label}, {"series", nlohmann::json::array()}};
-  for (double t : x.ticks) grid += fmt::format("M{} 0V{}", units(px(t)), units(kSide));
-  for (double t : y.ticks) grid += fmt::format("M0 {}H{}", units(py(t)), units(kSide));
-  for (size_t k = 0; k < chart.series.size(); ++k) {
-    const auto& s = chart.series[k];
-    std::string line, dots, band;
-    nlohmann::json xs = nlohmann::json::array(), ys = xs, lows = xs, highs = xs;
-    std::vector<ChartPoint> stretch;
-    double first = NAN, last = NAN;
-    Range seen{};
-    size_t count = 0;
-    auto flush = [&] {
-      if (stretch.empty()) return;
-      if (!xs.empty()) xs.push_back(nullptr), ys.push_back(nullptr);
-      if (!xs.empty() && !s.low.empty()) lows.push_back(nullptr), highs.push_back(nullptr);
-      for (auto& p : stretch) p.x = x.place(p.x);
-      const auto points = thin(stretch, 0, 1, kColumns);
-      std::string lower, upper;
-      for (size_t i = 0; i < points.size(); ++i) {
-        const auto& p = points[i];
-        const std::string at = units(kSide * p.x);
-        line += fmt::format("{}{} {}", i == 0 ? "M" : "L", at, units(py(p.y)));
-        if (s.markers || points.size() == 1) dots += fmt::format("M{} {}h0", at, units(py(p.y)));
-        if (!s.low.empty()) {
-          lower += fmt::format("{}{} {}", i == 0 ? "M" : "L", at, units(py(p.low)));
-          upper.insert(0, fmt::format("L{} {}", at, units(py(p.high))));
-          lows.push_back(number(p.low)), highs.push_back(number(p.high));
-        }
-        const double real =
-            chart.log_x ? x.low * std::pow(x.high / x.low, p.x) : x.low + p.x * (x.high - x.low);
-        xs.push_back(number(real)), ys.push_back(number(p.y));
-      }
-      if (!s.low.empty()) band += lower + upper + "Z";
-      stretch.clear();
-    };
+/// One series as paths of the SVG, as data for the read-out, and in figures.
+class DrawnSeries {
+ public:
+  DrawnSeries(const plot::Series& s, const Frame& frame) : s_(s), f_(frame) {
     for (size_t i = 0; i < s.x.size(); ++i) {
-      if (!xr.takes(s.x[i]) || !yr.takes(s.y[i])) {
+      if (!f_.xr.takes(s.x[i]) || !f_.yr.takes(s.y[i])) {
         flush();
         continue;
       }
-      const bool with_band = !s.low.empty() && yr.takes(s.high[i]) && std::isfinite(s.low[i]);
-      stretch.push_back({s.x[i], s.y[i], with_band ? s.low[i] : s.y[i], with_band ? s.high[i] : s.y[i]});
-      if (count++ == 0) first = s.y[i];
-      last = s.y[i];
-      seen.add(s.y[i]);
+      const bool with_band = !s.low.empty() && f_.yr.takes(s.high[i]) && std::isfinite(s.low[i]);
+      stretch_.push_back({s.x[i], s.y[i], with_band ? s.low[i] : s.y[i], with_band ? s.high[i] : s.y[i]});
+      if (count_++ == 0) first_ = s.y[i];
+      last_ = s.y[i];
+      seen_.add(s.y[i]);
     }
     flush();
-    const std::string colour = fmt::format("c{}", colour_index(colour_of(k)));
-    const char* dash = dash_of(k);
-    if (!band.empty()) bands += fmt::format("<path class=\"band {}\" d=\"{}\"/>", colour, band);
-    lines += "<g>";
-    if (!line.empty()) lines += fmt::format("<path class=\"line {}{}\" d=\"{}\"/>", colour, dash, line);
-    if (!dots.empty()) lines += fmt::format("<path class=\"dots {}\" d=\"{}\"/>", colour, dots);
-    lines += "</g>";
-    nlohmann::json entry{{"name", s.name}, {"c", colour_index(colour_of(k))}, {"x", xs}, {"y", ys}};
-    if (!s.low.empty()) entry["low"] = lows, entry["high"] = highs;
-    data["series"].push_back(entry);
-    summary += fmt::format("<tr><th scope=\"row\">{}</th>{}</tr>", escape(s.name),
-                           count == 0 ? std::string("<td colspan=\"5\">no data</td>")
-                                      : fmt::format("<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
-                                                    count, short_value(first), short_value(last),
-                                                    short_value(seen.low), short_value(seen.high)));
   }
-  data["ax"] = {x.low, x.high, x.log};
-  data["ay"] = {y.low, y.high, y.log};
 
+  std::string band(const std::string& colour) const {
+    return band_.empty() ? "" : fmt::format("<path class=\"band {}\" d=\"{}\"/>", colour, band_);
+  }
+  std::string line(const std::string& colour, const char* dash) const {
+    std::string out = "<g>";
+    if (!line_.empty()) out += fmt::format("<path class=\"line {}{}\" d=\"{}\"/>", colour, dash, line_);
+    if (!dots_.empty()) out += fmt::format("<path class=\"dots {}\" d=\"{}\"/>", colour, dots_);
+    return out + "</g>";
+  }
+  nlohmann::json data(int64_t colour) const {
+    nlohmann::json entry{{"name", s_.name}, {"c", colour}, {"x", xs_}, {"y", ys_}};
+    if (!s_.low.empty()) entry["low"] = lows_, entry["high"] = highs_;
+    return entry;
+  }
+  std::string summary() const {
+    return fmt::format("<tr><th scope=\"row\">{}</th>{}</tr>", escape(s_.name),
+                       count_ == 0 ? std::string("<td colspan=\"5\">no data</td>")
+                                   : fmt::format("<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>",
+                                                 count_, short_value(first_), short_value(last_),
+                                                 short_value(seen_.low), short_value(seen_.high)));
+  }
+
+ private:
+  // A stretch without gaps. Columns are equal on the screen, hence of logarithms on such an axis: thinning
+  // works on places.
+  void flush() {
+    if (stretch_.empty()) return;
+    const bool banded = !s_.low.empty();
+    if (!xs_.empty()) xs_.push_back(nullptr), ys_.push_back(nullptr);
+    if (!xs_.empty() && banded) lows_.push_back(nullptr), highs_.push_back(nullptr);
+    for (auto& p : stretch_) p.x = f_.x.place(p.x);
+    const auto points = thin(stretch_, 0, 1, kColumns);
+    std::string lower, upper;
+    for (size_t i = 0; i < points.size(); ++i) {
+      const auto& p = points[i];
+      const std::string at = units(kSide * p.x);
+      const char* pen = i == 0 ? "M" : "L";
+      line_ += fmt::format("{}{} {}", pen, at, units(f_.py(p.y)));
+      if (s_.markers || points.size() == 1) dots_ += fmt::format("M{} {}h0", at, units(f_.py(p.y)));
+      if (banded) {
+        lower += fmt::format("{}{} {}", pen, at, units(f_.py(p.low)));
+        upper.insert(0, fmt::format("L{} {}", at, units(f_.py(p.high))));
+        lows_.push_back(number(p.low)), highs_.push_back(number(p.high));
+      }
+      const auto& x = f_.x;
+      xs_.push_back(number(x.log ? x.low * std::pow(x.high / x.low, p.x) : x.low + p.x * (x.high - x.low)));
+      ys_.push_back(number(p.y));
+    }
+    if (banded) band_ += lower + upper + "Z";
+    stretch_.clear();
+  }
+
+  const plot::Series& s_;
+  const Frame& f_;
+  std::vector<ChartPoint> stretch_;
+  std::string line_, dots_, band_;
+  nlohmann::json xs_ = nlohmann::json::array(), ys_ = xs_, lows_ = xs_, highs_ = xs_;
+  double first_ = NAN, last_ = NAN;
+  Range seen_{};
+  size_t count_ = 0;
+};
+
+/// Grid, bands, lines and the labels of both axes.
+std::string area_html(const Chart& chart, const Frame& f, const std::string& bands,
+                      const std::string& lines) {
+  std::string grid;
+  for (double t : f.x.ticks) grid += fmt::format("M{} 0V{}", units(f.px(t)), units(kSide));
+  for (double t : f.y.ticks) grid += fmt::format("M0 {}H{}", units(f.py(t)), units(kSide));
   size_t widest = 1;
-  const auto x_labels = labels_of(x), y_labels = labels_of(y);
+  const auto x_labels = labels_of(f.x), y_labels = labels_of(f.y);
   for (const auto& l : y_labels) widest = std::max(widest, l.size());
   const std::string name = chart.title.empty() ? chart.y_label : chart.title;
-  if (!chart.y_label.empty()) out += fmt::format("<div class=\"ylabel\">{}</div>", escape(chart.y_label));
-  out += fmt::format(
+  std::string out = fmt::format(
       "<div class=\"area\" style=\"--yw:{}ch\" tabindex=\"0\" role=\"img\" aria-label=\"{}\">"
       "<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" aria-hidden=\"true\">"
       "<path class=\"grid\" d=\"{}\"/>{}{}</svg>",
       widest + 1,
       escape(fmt::format("Line chart: {}{}{}", name, chart.x_label.empty() ? "" : " over ", chart.x_label)),
       grid, bands, lines);
-  for (size_t i = 0; i < y.ticks.size(); ++i)
-    out += fmt::format("<span class=\"yt\" style=\"top:{}%\">{}</span>", units(py(y.ticks[i]) / 10),
+  for (size_t i = 0; i < f.y.ticks.size(); ++i)
+    out += fmt::format("<span class=\"yt\" style=\"top:{}%\">{}</span>", units(f.py(f.y.ticks[i]) / 10),
                        y_labels[i]);
-  for (size_t i = 0; i < x.ticks.size(); ++i)
-    out += fmt::format("<span class=\"xt\" style=\"left:{}%\">{}</span>", units(px(x.ticks[i]) / 10),
+  for (size_t i = 0; i < f.x.ticks.size(); ++i)
+    out += fmt::format("<span class=\"xt\" style=\"left:{}%\">{}</span>", units(f.px(f.x.ticks[i]) / 10),
                        x_labels[i]);
-  out += "</div>";
+  return out + "</div>";
+}
+
+}  // namespace
+
+std::string chart_html(const Chart& chart) {
+  if (!chart.colours.empty() && chart.colours.size() != chart.series.size())
+    core::usage_error("report", fmt::format("chart '{}' has {} series and {} colours; give equal counts",
+                                            chart.title, chart.series.size(), chart.colours.size()));
+  const auto colour_of = [&](size_t k) {
+    return chart.colours.empty() ? static_cast<int64_t>(k) : int64_t{chart.colours[k]};
+  };
+  // After the ten colours come around again, dots tell lines apart.
+  const auto dash_of = [&](size_t k) {
+    return chart.series[k].dashed ? " dashed" : colour_of(k) >= 10 ? " dotted" : "";
+  };
+  const auto [xr, yr] = ranges_of(chart);
+  std::string out = "<figure class=\"chart\">";
+  if (!chart.title.empty()) out += fmt::format("<figcaption>{}</figcaption>", escape(chart.title));
+  if (xr.empty() || yr.empty()) return out + "<p class=\"nothing\">No data</p></figure>\n";
+
+  const Frame frame{xr, yr, plot::make_axis(xr.low, xr.high, 6, chart.log_x, false),
+                    plot::make_axis(yr.low, yr.high, 5, chart.log_y, true)};
+  const auto &x = frame.x, &y = frame.y;
+  std::string bands, lines, summary;
+  nlohmann::json data{{"x", chart.x_label}, {"series", nlohmann::json::array()}};
+  for (size_t k = 0; k < chart.series.size(); ++k) {
+    const DrawnSeries drawn(chart.series[k], frame);
+    const auto index = colour_index(colour_of(k));
+    const std::string colour = fmt::format("c{}", index);
+    bands += drawn.band(colour);
+    lines += drawn.line(colour, dash_of(k));
+    data["series"].push_back(drawn.data(index));
+    summary += drawn.summary();
+  }
+  data["ax"] = {x.low, x.high, x.log};
+  data["ay"] = {y.low, y.high, y.log};
+  if (!chart.y_label.empty()) out += fmt::format("<div class=\"ylabel\">{}</div>", escape(chart.y_label));
+  out += area_html(chart, frame, bands, lines);
   if (!chart.x_label.empty()) out += fmt::format("<div class=\"xlabel\">{}</div>", escape(chart.x_label));
+  const std::string name = chart.title.empty() ? chart.y_label : chart.title;
   const bool one_unnamed = chart.series.size() == 1 && chart.series[0].name.empty();
   if (!one_unnamed && chart.series.size() <= kManyNames) {
     out += "<ul class=\"legend\">";
