@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -71,6 +72,10 @@ std::vector<BenchOptions> combinations(const BenchArgs& a, bool with_methods) {
   return out;
 }
 
+void print_json(const nlohmann::ordered_json& rows) {
+  fmt::print("{}\n", rows.dump(2));
+}
+
 void print(const std::vector<EngineBench>& results, bool json) {
   if (json) {
     fmt::print("{}\n", bench::to_json(results).dump(2));
@@ -111,7 +116,8 @@ void print_conv(const std::vector<bench::ConvBench>& results, bool json) {
   }
 }
 
-void run_augment(const BenchArgs& a, int threads) {
+// Prints unless it is asked for JSON; the rows come back either way.
+nlohmann::ordered_json run_augment(const BenchArgs& a, int threads) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   const auto torchvision =
       a.torchvision_script.empty() ? std::nullopt : data::bench_torchvision(a.torchvision_script, a.seconds);
@@ -136,10 +142,10 @@ void run_augment(const BenchArgs& a, int threads) {
       fmt::print("\n");
     }
   }
-  if (a.json) fmt::print("{}\n", list.dump(2));
+  return list;
 }
 
-void run_knn(const BenchArgs& a) {
+nlohmann::ordered_json run_knn(const BenchArgs& a) {
   torch::manual_seed(0);
   const auto train = torch::randn({a.train, a.dimensions}), queries = torch::randn({a.queries, a.dimensions});
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
@@ -164,7 +170,7 @@ void run_knn(const BenchArgs& a) {
           name, a.queries, a.train, a.dimensions, r.ours_seconds, r.faiss_seconds,
           r.faiss_seconds / r.ours_seconds, 100 * r.same_neighbours, core::human_bytes(r.block_bytes));
   }
-  if (a.json) fmt::print("{}\n", list.dump(2));
+  return list;
 }
 
 std::vector<EngineBench> measure(const BenchArgs& a, EngineBench (*bench)(const BenchOptions&),
@@ -174,115 +180,159 @@ std::vector<EngineBench> measure(const BenchArgs& a, EngineBench (*bench)(const 
   return results;
 }
 
-}  // namespace
+// What the numbers are measured with.
+using Configure = std::function<void(CLI::App&, BenchArgs&)>;
 
-void add_bench_commands(CLI::App& app) {
-  auto* group = app.add_subcommand(
-      "bench", "Measure against libtorch, FAISS and torchvision, side by side in one process");
-  group->require_subcommand(1);
-  const auto add = [&](const char* name, const char* description, auto&& configure, auto run) {
-    auto a = std::make_shared<BenchArgs>();
-    auto* command = group->add_subcommand(name, description);
-    configure(*command, *a);
-    command->add_option("--repeats", a->repeats, "Timed runs of each")
-        ->check(CLI::Range(1, 1000))
-        ->capture_default_str();
-    command->add_flag("--json", a->json, "As JSON");
-    command->add_option("--threads", a->runtime.threads,
-                        "Threads (default: the cores that this process may use)");
-    command->callback([a, run] {
-      const auto runtime = apply(a->runtime);
-      run(*a, runtime.threads);
-    });
-  };
-  const auto encoder = [](CLI::App& c, BenchArgs& a) {
-    c.add_option("--batch", a.batches, "Batch sizes")
-        ->delimiter(',')
-        ->check(CLI::Range(1, 4096))
-        ->capture_default_str();
-    c.add_option("--width", a.widths, "Encoder widths")
-        ->delimiter(',')
-        ->check(CLI::Range(8, 1024))
-        ->capture_default_str();
-    c.add_option("--image", a.images, "SIZExCHANNELS, e.g. 32x3,28x1")->delimiter(',')->capture_default_str();
-    c.add_option("--isa", a.instructions,
-                 "Instruction set of the native kernels (libtorch's: ATEN_CPU_CAPABILITY=avx2 "
-                 "ONEDNN_MAX_CPU_ISA=AVX2)")
-        ->check(CLI::IsMember({"avx2", "avx512", "amx"}));
-    c.add_option("--warmup", a.warmup, "Runs before the clock starts")
-        ->check(CLI::Range(0, 100))
-        ->capture_default_str();
-  };
-  const auto with_norm = [encoder](CLI::App& c, BenchArgs& a) {
-    encoder(c, a);
-    c.add_option("--norm", a.norm, "Encoder normalisation; auto: batch for all but ebclr")
-        ->check(CLI::IsMember({"none", "batch", "auto"}))
-        ->capture_default_str();
-  };
-  add(
-      "step", "A whole training step: as the released code does it, lean libtorch, native",
-      [with_norm](CLI::App& c, BenchArgs& a) {
-        with_norm(c, a);
+void add_bench(CLI::App& group, const char* name, const char* description, const Configure& configure,
+               const std::function<void(const BenchArgs&, int threads)>& run) {
+  auto a = std::make_shared<BenchArgs>();
+  auto* command = group.add_subcommand(name, description);
+  configure(*command, *a);
+  command->add_option("--repeats", a->repeats, "Timed runs of each")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_flag("--json", a->json, "As JSON");
+  command->add_option("--threads", a->runtime.threads,
+                      "Threads (default: the cores that this process may use)");
+  command->callback([a, run] {
+    const auto runtime = apply(a->runtime);
+    run(*a, runtime.threads);
+  });
+}
+
+void add_encoder(CLI::App& c, BenchArgs& a) {
+  c.add_option("--batch", a.batches, "Batch sizes")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  c.add_option("--width", a.widths, "Encoder widths")
+      ->delimiter(',')
+      ->check(CLI::Range(8, 1024))
+      ->capture_default_str();
+  c.add_option("--image", a.images, "SIZExCHANNELS, e.g. 32x3,28x1")->delimiter(',')->capture_default_str();
+  c.add_option("--isa", a.instructions,
+               "Instruction set of the native kernels (libtorch's: ATEN_CPU_CAPABILITY=avx2 "
+               "ONEDNN_MAX_CPU_ISA=AVX2)")
+      ->check(CLI::IsMember({"avx2", "avx512", "amx"}));
+  c.add_option("--warmup", a.warmup, "Runs before the clock starts")
+      ->check(CLI::Range(0, 100))
+      ->capture_default_str();
+}
+
+void add_norm(CLI::App& c, BenchArgs& a) {
+  c.add_option("--norm", a.norm, "Encoder normalisation; auto: batch for all but ebclr")
+      ->check(CLI::IsMember({"none", "batch", "auto"}))
+      ->capture_default_str();
+}
+
+void add_steps(CLI::App& c, BenchArgs& a) {
+  c.add_option("--steps", a.sgld_steps, "SGLD steps T")->check(CLI::Range(1, 1000))->capture_default_str();
+}
+
+void add_seconds(CLI::App& c, BenchArgs& a) {
+  c.add_option("--seconds", a.seconds, "Time of each measurement of views")
+      ->check(CLI::Range(0.1, 600.0))
+      ->capture_default_str();
+}
+
+void add_neighbours(CLI::App& c, BenchArgs& a) {
+  c.add_option("--train", a.train, "Vectors to search")
+      ->check(CLI::Range(int64_t{100}, int64_t{10000000}))
+      ->capture_default_str();
+  c.add_option("--queries", a.queries, "Queries")
+      ->check(CLI::Range(int64_t{1}, int64_t{10000000}))
+      ->capture_default_str();
+  c.add_option("--dim", a.dimensions, "Dimensions")
+      ->check(CLI::Range(int64_t{1}, int64_t{100000}))
+      ->capture_default_str();
+}
+
+void add_encoder_benches(CLI::App& group) {
+  add_bench(
+      group, "step", "A whole training step: as the released code does it, lean libtorch, native",
+      [](CLI::App& c, BenchArgs& a) {
+        add_encoder(c, a);
+        add_norm(c, a);
+        add_steps(c, a);
         std::vector<std::string> names = methods::method_names();
         names.push_back("all");
         c.add_option("--method", a.methods, "Methods, or all")
             ->delimiter(',')
             ->check(CLI::IsMember(names))
             ->capture_default_str();
-        c.add_option("--steps", a.sgld_steps, "SGLD steps T")
-            ->check(CLI::Range(1, 1000))
-            ->capture_default_str();
       },
       [](const BenchArgs& a, int) { print(measure(a, bench::bench_step, true), a.json); });
-  add(
-      "sampler", "The SGLD steps alone",
-      [encoder](CLI::App& c, BenchArgs& a) {
-        encoder(c, a);
-        c.add_option("--steps", a.sgld_steps, "SGLD steps T")
-            ->check(CLI::Range(1, 1000))
-            ->capture_default_str();
+  add_bench(
+      group, "sampler", "The SGLD steps alone",
+      [](CLI::App& c, BenchArgs& a) {
+        add_encoder(c, a);
+        add_steps(c, a);
       },
       [](const BenchArgs& a, int) { print(measure(a, bench::bench_sampler, false), a.json); });
-  add("embed", "Features without gradients", with_norm,
-      [](const BenchArgs& a, int) { print(measure(a, bench::bench_embed, false), a.json); });
-  add("conv", "Every kind of layer, forward and backward", encoder, [](const BenchArgs& a, int) {
-    for (const auto& o : combinations(a, false)) print_conv(bench::bench_conv(o), a.json);
-  });
-  add(
-      "augment", "Views per second",
+  add_bench(
+      group, "embed", "Features without gradients",
       [](CLI::App& c, BenchArgs& a) {
-        c.add_option("--seconds", a.seconds, "Time of each measurement")
-            ->check(CLI::Range(0.1, 600.0))
-            ->capture_default_str();
+        add_encoder(c, a);
+        add_norm(c, a);
+      },
+      [](const BenchArgs& a, int) { print(measure(a, bench::bench_embed, false), a.json); });
+  add_bench(group, "conv", "Every kind of layer, forward and backward", add_encoder,
+            [](const BenchArgs& a, int) {
+              for (const auto& o : combinations(a, false)) print_conv(bench::bench_conv(o), a.json);
+            });
+}
+
+void add_data_benches(CLI::App& group) {
+  add_bench(
+      group, "augment", "Views per second",
+      [](CLI::App& c, BenchArgs& a) {
+        add_seconds(c, a);
         c.add_option("--torchvision", a.torchvision_script,
                      "tools/bench_torchvision.py, to measure torchvision in the same run");
       },
-      [](const BenchArgs& a, int threads) { run_augment(a, threads); });
-  add(
-      "knn", "Exact nearest neighbours against FAISS's flat index",
+      [](const BenchArgs& a, int threads) {
+        const auto rows = run_augment(a, threads);
+        if (a.json) print_json(rows);
+      });
+  add_bench(group, "knn", "Exact nearest neighbours against FAISS's flat index", add_neighbours,
+            [](const BenchArgs& a, int) {
+              const auto rows = run_knn(a);
+              if (a.json) print_json(rows);
+            });
+}
+
+void add_all(CLI::App& group) {
+  add_bench(
+      group, "all", "A quick look at views, neighbours, features and steps",
       [](CLI::App& c, BenchArgs& a) {
-        c.add_option("--train", a.train, "Vectors to search")
-            ->check(CLI::Range(int64_t{100}, int64_t{10000000}))
-            ->capture_default_str();
-        c.add_option("--queries", a.queries, "Queries")
-            ->check(CLI::Range(int64_t{1}, int64_t{10000000}))
-            ->capture_default_str();
-        c.add_option("--dim", a.dimensions, "Dimensions")
-            ->check(CLI::Range(int64_t{1}, int64_t{100000}))
-            ->capture_default_str();
-      },
-      [](const BenchArgs& a, int) { run_knn(a); });
-  add(
-      "all", "A quick look at all of them", [](CLI::App&, BenchArgs&) {},
-      [](BenchArgs a, int threads) {
-        a.json = false;
-        run_augment(a, threads);
-        run_knn(a);
         a.widths = {16, 64};
         a.batches = {16};
-        print(measure(a, bench::bench_embed, false), false);
-        print(measure(a, bench::bench_step, true), false);
+        add_encoder(c, a);
+        add_steps(c, a);
+        add_seconds(c, a);
+        add_neighbours(c, a);
+      },
+      [](const BenchArgs& a, int threads) {
+        auto rows = run_augment(a, threads);
+        for (auto& row : run_knn(a)) rows.push_back(row);
+        for (auto* pass : {bench::bench_embed, bench::bench_step}) {
+          const auto results = measure(a, pass, pass == bench::bench_step);
+          if (!a.json) print(results, false);
+          for (const auto& row : bench::to_json(results)) rows.push_back(row);
+        }
+        if (a.json) print_json(rows);
       });
+}
+
+}  // namespace
+
+void add_bench_commands(CLI::App& app) {
+  auto* group = app.add_subcommand(
+      "bench", "Measure against libtorch, FAISS and torchvision, side by side in one process");
+  group->require_subcommand(1);
+  add_encoder_benches(*group);
+  add_data_benches(*group);
+  add_all(*group);
 }
 
 }  // namespace ebclr::cli

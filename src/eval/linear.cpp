@@ -256,7 +256,7 @@ Probe Probe::only(int64_t r) const {
 torch::Tensor probe_order(int64_t n, uint64_t seed, int64_t epoch) {
   std::vector<int64_t> order(n);
   for (int64_t i = 0; i < n; ++i) order[i] = i;
-  shuffle(order, stream(seed, Use::kOrder, static_cast<uint64_t>(epoch)));
+  data::shuffle(order, stream(seed, Use::kOrder, static_cast<uint64_t>(epoch)));
   return torch::tensor(order, torch::kInt64);
 }
 

@@ -108,4 +108,16 @@ expect_error 2 "nosuchset" "$EBCLR" data get nosuchset
 expect_error 1 "127.0.0.1" timeout 100 "$EBCLR" data get cifar10 --source official --base-url https://127.0.0.1:1/x
 [ ! -e "$EBCLR_DATA/cifar10/data_batch_1.bin" ] || fail "half a set was left"
 
+# All benchmarks in miniature: every row is there and is a number.
+"$EBCLR" bench all --repeats 1 --warmup 0 --width 8 --batch 4 --image 16x1 --steps 1 --seconds 0.1 --train 200 --queries 20 --dim 8 \
+  --threads 1 --json >bench.json 2>/dev/null
+python3 - <<'PY' || fail "bench all"
+import json, math
+rows = json.load(open("bench.json"))
+assert [r["bench"] for r in rows] == ["augment", "augment", "knn", "knn", "embed", "step"], [r["bench"] for r in rows]
+assert all(math.isfinite(v) for r in rows for v in r.values() if isinstance(v, float)), rows
+assert all(r["same_neighbours"] > 0.99 for r in rows if r["bench"] == "knn")
+assert all(r["views_per_second_per_core"] > 0 for r in rows if r["bench"] == "augment")
+PY
+
 echo "outputs: read back as they were meant"
