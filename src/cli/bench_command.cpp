@@ -191,7 +191,7 @@ void add_bench(CLI::App& group, const char* name, const char* description, const
   command->add_option("--repeats", a->repeats, "Timed runs of each")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  command->add_flag("--json", a->json, "As JSON");
+  command->add_flag("--json", a->json, "Print JSON");
   command->add_option("--threads", a->runtime.threads,
                       "Threads (default: the cores that this process may use)");
   command->callback([a, run] {

@@ -52,7 +52,7 @@ void add_config_commands(CLI::App& app) {
   auto json = std::make_shared<bool>(false);
   auto* show = config->add_subcommand("show", "The effective configuration and where each value came from");
   add_config_options(*show, *options);
-  show->add_flag("--json", *json, "As JSON");
+  show->add_flag("--json", *json, "Print JSON");
   show->callback([options, json] {
     std::vector<std::string> warnings;
     const auto c = run::resolve(layers_of(*options, warnings));

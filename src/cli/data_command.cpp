@@ -39,7 +39,7 @@ void add_source(CLI::App& command, data::SourceOptions& o) {
       ->capture_default_str();
   command.add_option("--limit", o.limit, "At most this many train images, class-balanced (0: all)");
   command.add_option("--limit-test", o.limit_test, "The same for the test split");
-  command.add_option("--seed", o.seed, "Of subsets, splits and shapes")->capture_default_str();
+  command.add_option("--seed", o.seed, "Seed of subsets, splits and shapes")->capture_default_str();
 }
 
 void print_notes(const data::TrainTest& d) {
@@ -250,7 +250,7 @@ void add_data_commands(CLI::App& app) {
     auto o = std::make_shared<Options>();
     auto* command = group->add_subcommand("list", "The known sets and whether they are there");
     command->add_option("--data-root", o->root, "Where sets are kept");
-    command->add_flag("--json", o->json, "Machine-readable");
+    command->add_flag("--json", o->json, "Print JSON");
     command->callback([o] { list(o->root, o->json); });
   }
   {
@@ -278,7 +278,7 @@ void add_data_commands(CLI::App& app) {
     command->add_option("--split", o->split, "train or test")
         ->check(CLI::IsMember({"train", "test"}))
         ->capture_default_str();
-    command->add_option("--epoch", o->epoch, "Whose views")->capture_default_str();
+    command->add_option("--epoch", o->epoch, "Epoch whose views are shown")->capture_default_str();
     command->add_option("--noise", o->views.noise, "Standard deviation in [0, 1] scale")
         ->capture_default_str();
     command->add_option("--blur", o->views.blur, "Probability of blur")->capture_default_str();
@@ -298,7 +298,7 @@ void add_data_commands(CLI::App& app) {
     auto o = std::make_shared<Options>();
     auto* command = group->add_subcommand("stats", "Sizes, classes, means and deviations");
     add_source(*command, o->source);
-    command->add_flag("--json", o->json, "Machine-readable");
+    command->add_flag("--json", o->json, "Print JSON");
     command->callback([o] { stats(o->source, o->json); });
   }
 }

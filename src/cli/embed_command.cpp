@@ -155,13 +155,13 @@ void add_map_command(CLI::App& app) {
   c->add_option("--split", o->split, "train, test or all")
       ->check(CLI::IsMember({"train", "test", "all"}))
       ->capture_default_str();
-  c->add_option("--perplexity", o->perplexity, "Of t-SNE")
+  c->add_option("--perplexity", o->perplexity, "Perplexity of t-SNE")
       ->check(CLI::Range(1.0, 1000.0))
       ->capture_default_str();
-  c->add_option("--iterations", o->iterations, "Of t-SNE")
+  c->add_option("--iterations", o->iterations, "Iterations of t-SNE")
       ->check(CLI::Range(3, 100000))
       ->capture_default_str();
-  c->add_option("--seed", o->seed, "Of the choice of images")->capture_default_str();
+  c->add_option("--seed", o->seed, "Seed of the choice of images")->capture_default_str();
   c->callback([o] { run_map(*o); });
 }
 

@@ -49,7 +49,7 @@ void JudgingOptions::add_common(CLI::App& c) {
   c.add_option("--baseline", baselines, "Also judge: random (untrained encoder), pixels")
       ->delimiter(',')
       ->check(CLI::IsMember({"random", "pixels"}));
-  c.add_option("--seed", seed, "Of splits, batches and first weights")->capture_default_str();
+  c.add_option("--seed", seed, "Seed of splits, batches and first weights")->capture_default_str();
 }
 
 void JudgingOptions::add_linear(CLI::App& c, const std::string& protocol_name) {

@@ -97,7 +97,7 @@ void add_report_command(CLI::App& app) {
       ->check(CLI::Range(0, 5000))
       ->capture_default_str();
   c->add_option("--data-root", a->options.examine.data_root, "Where sets are kept (default: the run's)");
-  c->add_option("--seed", a->options.examine.seed, "Of the choice of images")->capture_default_str();
+  c->add_option("--seed", a->options.examine.seed, "Seed of the choice of images")->capture_default_str();
   add_runtime_options(*c, a->runtime);
   c->add_flag("--json", a->json, "Print JSON instead of a line");
   c->callback([a] { write_report(*a); });

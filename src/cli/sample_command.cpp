@@ -166,7 +166,7 @@ void add_sample_commands(CLI::App& app) {
   sample_command->add_option("--references", s->references, "Views that define the marginal")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  sample_command->add_option("--seed", s->seed, "Of starts and noise")->check(CLI::NonNegativeNumber);
+  sample_command->add_option("--seed", s->seed, "Seed of starts and noise")->check(CLI::NonNegativeNumber);
   sample_command->add_option("--data-root", s->data_root, "Where named sets are kept");
   sample_command->add_option("--out", s->out, "PNG to write")->capture_default_str();
   sample_command->add_option("--npy", s->npy, "Also write the images as .npy");
@@ -187,7 +187,7 @@ void add_sample_commands(CLI::App& app) {
   energy_command->add_option("--references", e->references, "Views that define the marginal")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  energy_command->add_option("--seed", e->seed, "Of the reference views")->check(CLI::NonNegativeNumber);
+  energy_command->add_option("--seed", e->seed, "Seed of the reference views")->check(CLI::NonNegativeNumber);
   energy_command->add_option("--data-root", e->data_root, "Where named sets are kept");
   energy_command->add_option("--out", e->out, "CSV to write")->capture_default_str();
   energy_command->add_option("--plot", e->plot, "Histogram PNG (default: beside the CSV)");
