@@ -318,7 +318,7 @@ void add_all(CLI::App& group) {
         for (auto* pass : {bench::bench_embed, bench::bench_step}) {
           const auto results = measure(a, pass, pass == bench::bench_step);
           if (!a.json) print(results, false);
-          for (const auto& row : bench::to_json(results)) rows.push_back(row);
+          for (const auto& row : bench::to_json(results)) rows.push_back(nlohmann::ordered_json(row));
         }
         if (a.json) print_json(rows);
       });
