@@ -34,17 +34,6 @@ double units_of(const EbclrOptions& o, int64_t batch) {
   return 6 + share * (ebm::sampler_units(o.sampler) + 3);
 }
 
-ebm::ProposalSource uniform_proposals(std::vector<int64_t> shape) {
-  return [shape](int64_t n, core::Rng& rng) {
-    std::vector<int64_t> sizes = {n};
-    sizes.insert(sizes.end(), shape.begin(), shape.end());
-    auto t = torch::empty(sizes, torch::kFloat32);
-    float* p = t.data_ptr<float>();
-    for (int64_t i = 0; i < t.numel(); ++i) p[i] = rng.uniform(-1.0f, 1.0f);
-    return t;
-  };
-}
-
 class Ebclr : public Method {
  public:
   Ebclr(const MethodOptions& options, const MethodContext& context)
