@@ -202,13 +202,15 @@ void add_curve_command(CLI::App& eval) {
   c->add_option("--judge", o->judge, "knn or linear")
       ->check(CLI::IsMember({"knn", "linear"}))
       ->capture_default_str();
-  c->add_option("--protocol", o->protocol, "Protocol of the judge: paper, dino, moco (knn); honest, paper (linear)");
+  c->add_option("--protocol", o->protocol,
+                "Protocol of the judge: paper, dino, moco (knn); honest, paper (linear)");
   c->add_option("--plot", o->plot, "PNG of the curve (default: beside the curve in the run folder)");
   c->add_option("--k", o->judging.k, "Neighbours (default: the protocol's)");
   c->add_option("--probe-epochs", o->judging.epochs, "Epochs of the probe")->capture_default_str();
   c->add_option("--rates", o->judging.rates, "Learning rates of the probe")->capture_default_str();
   c->add_flag("--standardise", o->judging.standardise, "Scale features to mean 0, deviation 1");
-  c->add_option("--seed", o->judging.seed, "Seed of splits, batches and first weights")->capture_default_str();
+  c->add_option("--seed", o->judging.seed, "Seed of splits, batches and first weights")
+      ->capture_default_str();
   c->callback([o] { run_curve(*o); });
 }
 
@@ -221,7 +223,8 @@ void add_compare_command(CLI::App& app) {
   c->add_option("--judge", o->judge, "knn or linear")
       ->check(CLI::IsMember({"knn", "linear"}))
       ->capture_default_str();
-  c->add_option("--protocol", o->protocol, "Protocol of the judge (default: paper for knn, honest for linear)");
+  c->add_option("--protocol", o->protocol,
+                "Protocol of the judge (default: paper for knn, honest for linear)");
   c->add_option("--plot", o->plot, "PNG of the curves against epochs, seconds and forward-units");
   c->add_flag("--json", o->json, "Print JSON instead of a table");
   c->callback([o] { run_compare(*o); });

@@ -143,7 +143,8 @@ void add_fid_command(CLI::App& app) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   c->add_option("--checkpoint", o.checkpoint, "Epoch or last")->capture_default_str();
-  c->add_option("--seed", o.seed, "Seed of starts, noise, views and the choice of images")->capture_default_str();
+  c->add_option("--seed", o.seed, "Seed of starts, noise, views and the choice of images")
+      ->capture_default_str();
   c->add_option("--data-root", a->data_root, "Where sets and the classifier are kept");
   c->add_option("--out", a->out, "Also write a grid of samples as PNG");
   c->add_flag("--json", a->json, "Print the outcome as JSON");

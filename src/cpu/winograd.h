@@ -31,7 +31,8 @@ inline std::size_t winograd_weight_floats(int in, int out, int kernel, bool /*gr
   return kernel == 3 ? std::size_t{36} * static_cast<std::size_t>(weight_matrix(in, out))
                      : static_cast<std::size_t>(in) * static_cast<std::size_t>(out);
 }
-/// A vector of padding behind each of the 36 matrices of a block: at whole powers of two they would share cache sets.
+/// A vector of padding behind each of the 36 matrices of a block: at whole powers of two they would share
+/// cache sets.
 inline constexpr std::size_t kMatrixPadding = 36 * 16;
 /// Floats that a block of tiles takes after the input transform (stride 2: with the shortcut's share).
 constexpr std::size_t v_floats(int block, int channels, int stride) {

@@ -38,7 +38,7 @@ struct RunRecord {
   run::Run run;
   RunState state = RunState::kEmpty;
   run::Metrics metrics;
-  nlohmann::json summary;  ///< null when there is none
+  nlohmann::json summary;              ///< null when there is none
   std::vector<run::Session> sessions;  ///< what trained it
   std::vector<eval::Curve> curves;
   std::vector<Judgement> judgements;

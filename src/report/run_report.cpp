@@ -404,7 +404,8 @@ void say_provenance(Page& page, const std::vector<RunRecord>& runs) {
   std::vector<run::NamedSessions> named;
   for (const auto& r : runs) named.push_back({r.name, r.sessions});
   const auto warnings = run::provenance_warnings(named);
-  if (!warnings.empty()) page.callout(Tone::kMuted, "What trained these runs", core::join(warnings, ". ") + ".");
+  if (!warnings.empty())
+    page.callout(Tone::kMuted, "What trained these runs", core::join(warnings, ". ") + ".");
 }
 
 }  // namespace

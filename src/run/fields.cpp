@@ -236,7 +236,8 @@ std::vector<Field> make_fields() {
   add(field("head.layers", AT(method.head.layers), "layers of the projection", {1, 3}));
   add(field("head.hidden_norm", AT(method.head.hidden_norm), "BatchNorm after hidden layers"));
   add(field("head.output_norm", AT(method.head.output_norm), "BatchNorm after the last layer"));
-  add(field("head.output_affine", AT(method.head.output_affine), "BatchNorm after the last layer: with weight and bias"));
+  add(field("head.output_affine", AT(method.head.output_affine),
+            "BatchNorm after the last layer: with weight and bias"));
   add(choice<Activation>("head.activation", AT(method.head.activation),
                          {{"leaky_relu", Activation::kLeakyRelu}, {"relu", Activation::kRelu}},
                          "non-linearity of the heads"));
@@ -326,7 +327,8 @@ std::vector<Field> make_fields() {
             "warn when the spread of projections falls below this part of 1/sqrt(D)", kNotNegative));
   add(field("checkpoint.every_epochs", AT(checkpoint.every_epochs), "epochs between checkpoints",
             kAtLeastOne));
-  add(field("checkpoint.minutes", AT(checkpoint.minutes), "also a checkpoint after so many minutes", kPositive));
+  add(field("checkpoint.minutes", AT(checkpoint.minutes), "also a checkpoint after so many minutes",
+            kPositive));
   add(field("checkpoint.keep_every", AT(checkpoint.keep_every),
             "epochs between checkpoints that are kept for good; 0: none", kNotNegative));
   add(field("checkpoint.keep_last", AT(checkpoint.keep_last), "newest checkpoints kept", kAtLeastOne));

@@ -53,8 +53,9 @@ std::string some(std::vector<std::string> names) {
 
 std::string Session::text() const {
   return fmt::format("{} (code {}), {}{}{}, {} thread{}", version, code, engine,
-                     instructions.empty() ? "" : " " + instructions, device.empty() || device == "cpu" ? "" : " on " + device,
-                     threads, threads == 1 ? "" : "s");
+                     instructions.empty() ? "" : " " + instructions,
+                     device.empty() || device == "cpu" ? "" : " on " + device, threads,
+                     threads == 1 ? "" : "s");
 }
 
 bool Session::same_arithmetic(const Session& other) const {
@@ -101,9 +102,8 @@ std::vector<std::string> provenance_warnings(const std::vector<NamedSessions>& r
     }
     alike[sessions.back().text()].push_back(name);
     if (sessions.back().code != this_code()) changed.push_back(name);
-    const auto other = std::find_if(sessions.begin(), sessions.end(), [&](const Session& s) {
-      return !s.same_arithmetic(sessions.front());
-    });
+    const auto other = std::find_if(sessions.begin(), sessions.end(),
+                                    [&](const Session& s) { return !s.same_arithmetic(sessions.front()); });
     if (other != sessions.end())
       out.push_back(fmt::format("{} was begun by {} and went on at step {} by {}", name,
                                 sessions.front().text(), other->from_step, other->text()));
@@ -117,8 +117,8 @@ std::vector<std::string> provenance_warnings(const std::vector<NamedSessions>& r
   if (!changed.empty())
     out.push_back(fmt::format("the training code has changed since {} (now {})", some(changed), this_code()));
   if (!silent.empty())
-    out.push_back(fmt::format("no record of what trained {}: from before runs recorded it, or imported",
-                              some(silent)));
+    out.push_back(
+        fmt::format("no record of what trained {}: from before runs recorded it, or imported", some(silent)));
   return out;
 }
 

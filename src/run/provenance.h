@@ -40,8 +40,8 @@ struct NamedSessions {
   std::vector<Session> sessions;
 };
 
-/// What a reader of figures must know: runs that were not trained alike, runs whose own sessions differ, and training
-/// code that has changed since. Empty when all is well.
+/// What a reader of figures must know: runs that were not trained alike, runs whose own sessions differ, and
+/// training code that has changed since. Empty when all is well.
 std::vector<std::string> provenance_warnings(const std::vector<NamedSessions>& runs);
 
 }  // namespace ebclr::run

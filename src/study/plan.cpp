@@ -71,13 +71,15 @@ void add_only(Selection& selection, const std::string& text, const Study& study)
   const std::string axis = text.substr(0, at);
   const auto names = axis_names(study);
   if (at == std::string::npos || !names.count(axis))
-    core::usage_error(kComponent, fmt::format("--only '{}': expected axis=value,... with an axis of {} ({})", text,
-                                         study.name, core::join({names.begin(), names.end()}, ", ")));
+    core::usage_error(kComponent,
+                      fmt::format("--only '{}': expected axis=value,... with an axis of {} ({})", text,
+                                  study.name, core::join({names.begin(), names.end()}, ", ")));
   const auto known = ids_of(study, axis);
   for (const auto& id : split(text.substr(at + 1), ',')) {
     if (!known.count(id))
-      core::usage_error(kComponent, fmt::format("--only '{}': {} has no {} '{}'; there are {}", text, study.name,
-                                           axis, id, core::join({known.begin(), known.end()}, ", ")));
+      core::usage_error(
+          kComponent, fmt::format("--only '{}': {} has no {} '{}'; there are {}", text, study.name, axis, id,
+                                  core::join({known.begin(), known.end()}, ", ")));
     selection.only[axis].push_back(id);
   }
   if (selection.only[axis].empty()) core::usage_error(kComponent, fmt::format("--only '{}': no value", text));

@@ -1,5 +1,6 @@
 #pragma once
-// What the runs of a plan come to: means and intervals over seeds, relative efficiency, equal budgets, failures.
+// What the runs of a plan come to: means and intervals over seeds, relative efficiency, equal budgets,
+// failures.
 
 #include <map>
 #include <optional>
@@ -17,8 +18,9 @@ struct Estimate {
   std::vector<double> values = {};  ///< one for each seed that came out
   std::vector<size_t> seeds = {};   ///< which seeds those are
   double mean = 0, low = 0, high = 0;
-  /// The interval is over seeds, by the spread of all cells together: also where this cell has one value left.
-  /// Else nothing has two seeds, and it is Wilson's over the test images of the one; that decides nothing.
+  /// The interval is over seeds, by the spread of all cells together: also where this cell has one value
+  /// left. Else nothing has two seeds, and it is Wilson's over the test images of the one; that decides
+  /// nothing.
   bool over_seeds = false;
   double variance = 0;  ///< of the mean, for differences
 };
@@ -78,10 +80,11 @@ Difference difference(const Results& results, const std::string& judge, const Es
 /// The same for two cells of one column, which share their seeds: seed by seed, where both have all of them.
 Difference paired_difference(const Results& results, const std::string& judge, const Estimate& a,
                              const Estimate& b);
-/// Several differences of cells that share their seeds, whatever their columns: seed by seed, with the spread of
-/// the differences taken as common to all of them. Pairs that lost a seed are not paired.
-std::vector<Difference> paired_differences(const Results& results, const std::string& judge,
-                                           const std::vector<std::pair<const Estimate*, const Estimate*>>& pairs);
+/// Several differences of cells that share their seeds, whatever their columns: seed by seed, with the spread
+/// of the differences taken as common to all of them. Pairs that lost a seed are not paired.
+std::vector<Difference> paired_differences(
+    const Results& results, const std::string& judge,
+    const std::vector<std::pair<const Estimate*, const Estimate*>>& pairs);
 
 /// What a budget is counted in.
 enum class Currency { kEpochs, kForwardUnits, kSeconds };
@@ -89,8 +92,8 @@ enum class Currency { kEpochs, kForwardUnits, kSeconds };
 /// Accuracies of a column when every row may spend the same: as much as the cheapest of them spent in all.
 struct Budget {
   double spent = 0;  ///< the budget
-  /// By row: the mean over seeds, in percent, at the last checkpoint within the budget, and the least part of the
-  /// budget that a seed had spent there.
+  /// By row: the mean over seeds, in percent, at the last checkpoint within the budget, and the least part of
+  /// the budget that a seed had spent there.
   struct Entry {
     double accuracy = 0, used = 0;
   };

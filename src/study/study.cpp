@@ -24,7 +24,7 @@ struct Reader {
   [[noreturn]] void fail(const YAML::Node& node, const std::string& what) const {
     const auto mark = node.Mark();
     core::usage_error(kComponent, mark.line >= 0 ? fmt::format("{}: line {}: {}", origin, mark.line + 1, what)
-                                             : fmt::format("{}: {}", origin, what));
+                                                 : fmt::format("{}: {}", origin, what));
   }
   std::string text(const YAML::Node& node, const std::string& what) const {
     if (!node || !node.IsScalar())
@@ -364,8 +364,8 @@ Study load_study(const std::string& name_or_file) {
                        core::read_text(name_or_file, kComponent), name_or_file);
   const auto near = core::nearest(name_or_file, study_names());
   core::usage_error(kComponent, fmt::format("{}: no such study or file{}", name_or_file,
-                                        near ? fmt::format("; did you mean '{}'?", *near)
-                                             : "; `ebclr reproduce list` names the shipped ones"));
+                                            near ? fmt::format("; did you mean '{}'?", *near)
+                                                 : "; `ebclr reproduce list` names the shipped ones"));
 }
 
 Scales load_scales() {

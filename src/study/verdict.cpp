@@ -13,7 +13,8 @@ namespace {
 
 constexpr double kLevel = 0.025;  // of each side: 5 % in all
 
-/// One comparison of a claim. What can be tested has a p-value for and one against it; the rest is decided already.
+/// One comparison of a claim. What can be tested has a p-value for and one against it; the rest is decided
+/// already.
 struct Comparison {
   std::string text;
   double p_holds = 1, p_fails = 1;
@@ -50,7 +51,8 @@ class Tally {
       v.ruling = Ruling::kNotSupported;
       v.reason = fmt::format("fails in {} of {} comparisons: {}", fails.size(), all_.size(), some(fails));
     } else if (!open.empty()) {
-      v.reason = fmt::format("holds in {} of {} comparisons; open: {}", holds.size(), all_.size(), some(open));
+      v.reason =
+          fmt::format("holds in {} of {} comparisons; open: {}", holds.size(), all_.size(), some(open));
     } else {
       v.ruling = Ruling::kSupported;
       v.reason = fmt::format("holds in all {} comparisons: {}", all_.size(), some(holds));
@@ -175,10 +177,10 @@ std::vector<EqualPair> equal_pairs(const Results& r, const Claim& claim) {
   if (claim.kind == ClaimKind::kEqual) {
     for (const auto& row : claim.rows)
       for (const auto& [a, b] : claim.pairs)
-        out.push_back({{row, a},
-                       {row, b},
-                       fmt::format("{}, {} against {}", label(s.rows, row), label(s.columns, a),
-                                   label(s.columns, b))});
+        out.push_back(
+            {{row, a},
+             {row, b},
+             fmt::format("{}, {} against {}", label(s.rows, row), label(s.columns, a), label(s.columns, b))});
     return out;
   }
   for (const auto& column : columns_of(r, claim))
@@ -276,11 +278,16 @@ std::string name(Ruling ruling) {
 }
 
 std::string how_verdicts_are_reached() {
-  return "A claim is supported when all of its comparisons hold and not supported when one fails. A comparison of "
-         "accuracies or distances is tested at 5 %, corrected for the number of comparisons that the claim makes "
-         "(Holm); the intervals that are shown are single, without that correction. Seeds are paired where two cells "
-         "share them. One seed decides nothing. Efficiency is read from checkpoints: (0.2, 0.3] means more than 0.2 "
-         "and at most 0.3, and every seed must agree; a final accuracy counts as a target only when it lies above "
+  return "A claim is supported when all of its comparisons hold and not supported when one fails. A "
+         "comparison of "
+         "accuracies or distances is tested at 5 %, corrected for the number of comparisons that the claim "
+         "makes "
+         "(Holm); the intervals that are shown are single, without that correction. Seeds are paired where "
+         "two cells "
+         "share them. One seed decides nothing. Efficiency is read from checkpoints: (0.2, 0.3] means more "
+         "than 0.2 "
+         "and at most 0.3, and every seed must agree; a final accuracy counts as a target only when it lies "
+         "above "
          "what the reference has before training, by more than the interval.";
 }
 

@@ -24,8 +24,8 @@ std::string name(Ruling ruling);
 /// How verdicts are reached, in words for a report.
 std::string how_verdicts_are_reached();
 
-/// One verdict for each claim of the study. A claim holds when all of its comparisons do, and fails when one does;
-/// each comparison is made at 5 %, corrected for their number (Holm). One seed decides nothing.
+/// One verdict for each claim of the study. A claim holds when all of its comparisons do, and fails when one
+/// does; each comparison is made at 5 %, corrected for their number (Holm). One seed decides nothing.
 std::vector<Verdict> judge_claims(const Results& results);
 
 }  // namespace ebclr::study

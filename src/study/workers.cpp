@@ -62,7 +62,8 @@ Worker start(const std::vector<std::string>& words, size_t run, const fs::path& 
   if (err < 0) core::run_error(kComponent, fmt::format("{}: cannot be written", log.string()));
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid < 0) core::run_error(kComponent, fmt::format("no worker could be started: {}", std::strerror(errno)));
+  if (pid < 0)
+    core::run_error(kComponent, fmt::format("no worker could be started: {}", std::strerror(errno)));
   if (pid == 0) {
     // A worker saves and ends when its parent is gone, however that went.
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
