@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -65,10 +66,16 @@ void read_distance(const RunSpec& spec, const std::string& judge, Findings& f) {
   const auto j = read_json(distance_file(spec, judge));
   if (!j || j->value("settings", "") != distance_settings(spec.judging, judge)) return;
   try {
-    f.distances[judge] = {j->at("distance").get<double>(),  j->at("floor").get<double>(),
-                          j->at("ceiling").get<double>(),   j->at("deviation").get<double>(),
-                          j->at("samples").get<int64_t>(),  j->at("steps").get<int64_t>(),
-                          j->at("label").get<std::string>()};
+    // Of very few samples there is none, and no number in the file.
+    const auto& deviation = j->at("deviation");
+    f.distances[judge] = {.distance = j->at("distance").get<double>(),
+                          .floor = j->at("floor").get<double>(),
+                          .ceiling = j->at("ceiling").get<double>(),
+                          .deviation = deviation.is_number() ? deviation.get<double>()
+                                                             : std::numeric_limits<double>::quiet_NaN(),
+                          .samples = j->at("samples").get<int64_t>(),
+                          .steps = j->at("steps").get<int64_t>(),
+                          .label = j->at("label").get<std::string>()};
   } catch (const json::exception&) {  // a damaged one is made again
   }
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
 #include "core/files.h"
@@ -126,10 +127,13 @@ std::string distance_note(const Results& r, const std::string& judge) {
     const auto it = f.distances.find(judge);
     if (it == f.distances.end()) continue;
     const auto& d = it->second;
-    return fmt::format(
+    auto text = fmt::format(
         "{}: {}, {} samples after {} steps. Between two parts of the data of this size: {:.2f}; of uniform "
-        "noise: {:.2f}. The choice of samples alone moves a distance by about {:.2f}.",
-        judge_label(judge), d.label, d.samples, d.steps, d.floor, d.ceiling, d.deviation);
+        "noise: {:.2f}.",
+        judge_label(judge), d.label, d.samples, d.steps, d.floor, d.ceiling);
+    if (std::isfinite(d.deviation))
+      text += fmt::format(" The choice of samples alone moves a distance by about {:.2f}.", d.deviation);
+    return text;
   }
   return "";
 }
