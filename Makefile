@@ -1,27 +1,33 @@
-# A thin front over the CMake presets. `make demo` and `make test` need nothing but Debian 12 and root.
+# A thin front over the CMake presets. `make demo` and `make test` need nothing but Debian 12 or 13 and root: they install
+# the missing packages first. Plain `make` builds and installs nothing.
 PRESET ?= release
 BUILD := build/$(PRESET)
 
-.PHONY: all deps build demo test bench lint format clean
+.PHONY: all build deps demo test bench lint format clean
 
 all: build
+
+build:
+	@command -v cmake >/dev/null || { echo "make: cmake is missing; \`make deps\` installs what ebclr needs" >&2; exit 1; }
+	@[ -f $(BUILD)/build.ninja ] || cmake --preset $(PRESET) || \
+	  { rm -f $(BUILD)/CMakeCache.txt; echo "make: not configured; \`make deps\` installs the packages that ebclr needs" >&2; exit 1; }
+	@cmake --build --preset $(PRESET)
 
 deps:
 	@tools/install-deps
 
-$(BUILD)/build.ninja: | deps
-	@cmake --preset $(PRESET)
-
-build: deps $(BUILD)/build.ninja
-	@cmake --build --preset $(PRESET)
-
-demo: build
+demo: deps
+	@$(MAKE) --no-print-directory build
 	@tools/demo $(BUILD)/ebclr
 
-test: build
+test: deps
+	@$(MAKE) --no-print-directory build
 	@ctest --preset $(PRESET)
 
-bench: build
+bench:
+	@tools/install-deps --bench
+	@[ ! -d $(BUILD) ] || cmake --preset $(PRESET) -UFAISS_* -UEBCLR_BLAS -UEBCLR_LAPACK >/dev/null
+	@$(MAKE) --no-print-directory build
 	@$(BUILD)/ebclr bench all
 
 lint:

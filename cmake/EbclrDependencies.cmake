@@ -15,7 +15,6 @@ find_package(CLI11 REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(fmt REQUIRED)
-find_package(spdlog REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(OpenSSL REQUIRED)
 
@@ -29,10 +28,15 @@ foreach(module core imgproc imgcodecs)
   target_link_libraries(ebclr_opencv INTERFACE ${OPENCV_${module}})
 endforeach()
 
-# Flags of every target of ours.
+# Flags of every target of ours; always linked PRIVATE, so that no user of the library gets them.
 add_library(ebclr_flags INTERFACE)
 target_compile_options(ebclr_flags INTERFACE -Wall -Wextra -Wno-unused-parameter -fno-math-errno)
-target_include_directories(ebclr_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
+if(EBCLR_LIBRARY)
+  # Position independent and hidden throughout: the rooms end up in the program and in libebclr.so, whose public names are
+  # marked in include/ebclr. (As an option, not as CMake's property, which would give programs -fPIE and so another
+  # precompiled header.)
+  target_compile_options(ebclr_flags INTERFACE -fPIC -fvisibility=hidden -fvisibility-inlines-hidden)
+endif()
 target_link_libraries(ebclr_flags INTERFACE Threads::Threads)
 if(EBCLR_SANITIZE)
   target_compile_options(ebclr_flags INTERFACE -fsanitize=${EBCLR_SANITIZE} -fno-omit-frame-pointer)
@@ -42,7 +46,7 @@ endif()
 # torch's headers cost 18 s per translation unit: they are precompiled once
 # (target ebclr_pch) and every room that sees torch reuses that header.
 add_library(ebclr_torch INTERFACE)
-target_link_libraries(ebclr_torch INTERFACE ebclr_flags OpenMP::OpenMP_CXX)
+target_link_libraries(ebclr_torch INTERFACE OpenMP::OpenMP_CXX)
 target_include_directories(ebclr_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 target_link_libraries(ebclr_torch INTERFACE ${TORCH_LIBRARIES} fmt::fmt)
 
@@ -54,9 +58,9 @@ if(EBCLR_CCACHE AND CCACHE_PROGRAM)
   target_compile_options(ebclr_flags INTERFACE -fpch-preprocess)
 endif()
 
-file(WRITE ${CMAKE_BINARY_DIR}/pch/pch.cpp "")
-add_library(ebclr_pch STATIC ${CMAKE_BINARY_DIR}/pch/pch.cpp)
-target_link_libraries(ebclr_pch PUBLIC ebclr_torch)
+file(WRITE ${PROJECT_BINARY_DIR}/pch/pch.cpp "")
+add_library(ebclr_pch STATIC ${PROJECT_BINARY_DIR}/pch/pch.cpp)
+target_link_libraries(ebclr_pch PRIVATE ebclr_flags ebclr_torch)
 target_precompile_headers(ebclr_pch PRIVATE <torch/torch.h> <fmt/format.h> <string> <vector>)
 if(EBCLR_UNITY)
   target_precompile_headers(ebclr_pch PRIVATE <nlohmann/json.hpp>)

@@ -1,6 +1,7 @@
 #pragma once
 // Exact weighted nearest neighbours in three named protocols.
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -53,9 +54,10 @@ Neighbours nearest_neighbours_reference(const torch::Tensor& train, const torch:
 
 /// Result of one timed comparison with FAISS's flat index.
 struct KnnBench {
-  double ours_seconds = 0, faiss_seconds = 0;  ///< best of the repeats
-  double same_neighbours = 0;                  ///< share of neighbours found by both
-  double block_bytes = 0;                      ///< memory that our search needs beyond the features
+  double ours_seconds = 0;              ///< best of the repeats
+  std::optional<double> faiss_seconds;  ///< likewise; absent when FAISS was not found when building
+  double same_neighbours = 0;  ///< share of neighbours found by both; without FAISS: by the reference
+  double block_bytes = 0;      ///< memory that our search needs beyond the features
 };
 
 /// Searches the same features with our code and with FAISS (L2 or inner product as the options say).

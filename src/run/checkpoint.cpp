@@ -161,7 +161,7 @@ Snapshot read_checkpoint(const CheckpointFile& file, bool with_buffer) {
       core::usage_error(kCheckpointComponent,
                         fmt::format("{}: its replay buffer is not there any more", file.path.string()));
     out.buffer = core::read_safetensors(file.buffer);
-    if (checksum(out.buffer, "") != state["buffer"]["checksum"])
+    if (nlohmann::json(checksum(out.buffer, "")) != state["buffer"]["checksum"])
       core::usage_error(kCheckpointComponent,
                         fmt::format("{}: checksum does not fit; the file is damaged", file.buffer.string()));
   }

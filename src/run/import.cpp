@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::string_view kImportComponent = "import";
 
-const TorchValue& dict_at(const TorchValue& value, const std::string& key, const fs::path& path) {
-  const auto* found = value.find(key);
+const TorchValue& dict_at(const TorchValue& value, std::string_view key, const fs::path& path) {
+  const auto* found = value.find(std::string(key));
   if (!found || !found->dict())
     core::usage_error(
         kImportComponent,

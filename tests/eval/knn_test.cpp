@@ -109,12 +109,12 @@ TEST(Knn, RefusesWhatCannotWork) {
   EXPECT_THAT(error_of([&] { knn_score(one, train, 2, {.k = 3}); }), HasSubstr("same label"));
 }
 
-TEST(Knn, AgreesWithFaiss) {
+TEST(Knn, BenchFindsTheSameNeighbours) {
   const auto train = normal({600, 16}, 1), queries = normal({80, 16}, 2);
   for (const char* protocol : {"paper", "moco"}) {
     const KnnBench bench = bench_knn(train, queries, knn_protocol(protocol), 1);
     EXPECT_GT(bench.same_neighbours, 0.999) << protocol;
-    EXPECT_GT(bench.faiss_seconds, 0);
+    if (bench.faiss_seconds) EXPECT_GT(*bench.faiss_seconds, 0);
   }
 }
 
