@@ -41,9 +41,10 @@ class Ebclr : public Method {
         o_(options.ebclr),
         propose_(o_.proposal == Proposal::kData ? context.data_proposals
                                                 : ebm::uniform_proposals(context.image_shape)),
+        make_sampler_(context.make_sampler),
         chain_rng_(options.seed, core::Stream::kChains),
         noise_(core::make_key({options.seed, static_cast<uint64_t>(core::Stream::kLangevin)})) {
-    sampler_ = ebm::make_sampler(o_.sampler);
+    sampler_ = make_sampler_(o_.sampler);
     // lambda = 0 is plain contrastive learning: no chains, no sampling.
     if (o_.objective.lambda == 0) return;
     auto buffer = o_.buffer;
@@ -146,11 +147,12 @@ class Ebclr : public Method {
     if (kind_ == ebm::BalanceKind::kSteps)
       o_.sampler.steps = std::max<int64_t>(1, static_cast<int64_t>(std::lround(value)));
     if (kind_ == ebm::BalanceKind::kLambda) o_.objective.lambda = value;
-    sampler_ = ebm::make_sampler(o_.sampler);
+    sampler_ = make_sampler_(o_.sampler);
   }
 
   EbclrOptions o_;  // as configured, except for what the balance moves
   ebm::ProposalSource propose_;
+  SamplerMaker make_sampler_;
   core::Rng chain_rng_;
   ebm::CounterNoise noise_;
   std::unique_ptr<ebm::Sampler> sampler_;

@@ -30,6 +30,9 @@ const std::vector<Family>& families() {
 const Family& family(const std::string& name) {
   for (const auto& f : families())
     if (f.name == name) return f;
+  if (name == kCustomMethod)
+    core::usage_error("methods",
+                      "method.name custom: the method belongs to another program; train it with that");
   core::usage_error(
       "methods", fmt::format("unknown method.name '{}'; choose {}", name, core::join(method_names(), ", ")));
 }
@@ -103,7 +106,7 @@ double forward_units(const MethodOptions& options, int64_t batch) {
 }
 
 int64_t least_batch(const std::string& method) {
-  return family(method).least_batch;
+  return method == kCustomMethod ? 1 : family(method).least_batch;
 }
 
 std::shared_ptr<nn::Head> make_predictor(const nn::Head& projection, int64_t hidden, uint64_t seed) {

@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -159,13 +160,20 @@ class Method {
   std::shared_ptr<nn::Head> head_;
 };
 
+/// Makes the sampler that the options describe.
+using SamplerMaker = std::function<std::unique_ptr<ebm::Sampler>(const ebm::SamplerOptions&)>;
+
 /// Images of the run as the method needs them for proposals.
 struct MethodContext {
   ebm::ProposalSource data_proposals;  ///< augmented training images
   std::vector<int64_t> image_shape;    ///< {C, H, W}
   int64_t train_images = 0;
-  int64_t batch = 0;  ///< images per step; needed where `sampler.chains` is set
+  int64_t batch = 0;                              ///< images per step; needed where `sampler.chains` is set
+  SamplerMaker make_sampler = ebm::make_sampler;  ///< a sampler from outside takes its place
 };
+
+/// Name in configurations of a method that a program brings along (include/ebclr/method.h).
+inline constexpr const char* kCustomMethod = "custom";
 
 /// The method of that name; throws Error naming the choices.
 std::unique_ptr<Method> make_method(const MethodOptions& options, const MethodContext& context);

@@ -69,7 +69,8 @@ YAML::Node parse_yaml(const std::string& yaml, const std::string& origin) {
 
 double Config::effective_lr() const {
   if (optimizer.lr > 0) return optimizer.lr;
-  if (method.name == "ebclr") return train.batch_size >= 128 ? 2e-4 : 1e-4;
+  if (method.name == "ebclr" || method.name == methods::kCustomMethod)
+    return train.batch_size >= 128 ? 2e-4 : 1e-4;
   return 0.03 * static_cast<double>(train.batch_size) / 256;
 }
 
@@ -109,7 +110,7 @@ std::pair<std::string, std::string> parse_assignment(const std::string& text) {
 
 std::vector<std::pair<std::string, std::string>> method_preset(const std::string& method) {
   std::vector<std::pair<std::string, std::string>> preset;
-  if (method == "ebclr") return preset;
+  if (method == "ebclr" || method == methods::kCustomMethod) return preset;
   // Common to the rivals: the paper's optimizer and batch, BatchNorm + ReLU, no added noise.
   preset = {{"encoder.norm", "batch"}, {"encoder.activation", "relu"},       {"head.activation", "relu"},
             {"optimizer.kind", "sgd"}, {"optimizer.weight_decay", "0.0001"}, {"train.batch_size", "256"},

@@ -127,6 +127,7 @@ std::vector<Field> make_fields() {
   const auto add = [&](Field field) { f.push_back(std::move(field)); };
   Names<std::string> method_names;
   for (const auto& n : methods::method_names()) method_names.emplace_back(n, n);
+  method_names.emplace_back(methods::kCustomMethod, methods::kCustomMethod);
   Names<std::string> archs = {{"resnet18", "resnet18"}, {"resnet34", "resnet34"}, {"resnet50", "resnet50"}};
 
   add(choice<std::string>("method.name", AT(method.name), method_names, "what is learned"));

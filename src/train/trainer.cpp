@@ -129,8 +129,9 @@ struct Trainer::Impl {
     methods::MethodContext context{.data_proposals = density::data_proposals(images, config.views),
                                    .image_shape = {images->channels(), images->height(), images->width()},
                                    .train_images = images->size(),
-                                   .batch = config.train.batch_size};
-    method = methods::make_method(method_options, context);
+                                   .batch = config.train.batch_size,
+                                   .make_sampler = options.make_sampler};
+    method = options.make_method(method_options, context);
     method->to(options.device);
     method->train();
     engine::EngineChoice engine_choice;

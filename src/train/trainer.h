@@ -25,6 +25,11 @@ struct TrainerOptions {
   torch::Device device = torch::kCPU;
   engine::EngineOptions engine = {};
   int loader_threads = 1;
+  /// A method from outside instead of the configuration's.
+  std::function<std::unique_ptr<methods::Method>(const methods::MethodOptions&,
+                                                 const methods::MethodContext&)>
+      make_method = methods::make_method;
+  methods::SamplerMaker make_sampler = ebm::make_sampler;  ///< likewise
 };
 
 /// What one step did.
