@@ -20,6 +20,13 @@ function(ebclr_cold target)
   endif()
 endfunction()
 
+# g++ 13 and later warn falsely about torch's own inline code (vector<bool> in autograd).
+function(ebclr_torch_warnings target)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
+    target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-stringop-overflow)
+  endif()
+endfunction()
+
 # ebclr_room(NAME x [TORCH] [COLD] SOURCES ... [DEPS rooms...] [LIBS libraries...])
 # One static library per folder of src/. TORCH: the room sees libtorch. COLD: it is little optimised.
 function(ebclr_room)
@@ -34,6 +41,7 @@ function(ebclr_room)
   if(R_TORCH)
     target_link_libraries(ebclr_${R_NAME} PUBLIC ebclr_torch)
     target_precompile_headers(ebclr_${R_NAME} REUSE_FROM ebclr_pch)
+    ebclr_torch_warnings(ebclr_${R_NAME})
     ebclr_unity(ebclr_${R_NAME} 6)
   endif()
   if(R_COLD)

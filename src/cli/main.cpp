@@ -1,4 +1,4 @@
-// The program: registers the commands and turns errors into one line and an exit code.
+// The program: reads the command line and turns errors into one line and an exit code.
 
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
@@ -7,17 +7,7 @@
 #include <cstdio>
 #include <new>
 
-#include "cli/bench_command.h"
-#include "cli/config_command.h"
-#include "cli/data_command.h"
-#include "cli/eval_command.h"
-#include "cli/fid_command.h"
-#include "cli/import_command.h"
-#include "cli/plot_command.h"
-#include "cli/report_command.h"
-#include "cli/reproduce_command.h"
-#include "cli/sample_command.h"
-#include "cli/train_command.h"
+#include "cli/app.h"
 #include "core/error.h"
 
 namespace {
@@ -32,25 +22,8 @@ int fail(int code, const std::string& text) {
 
 int main(int argc, char** argv) {
   using namespace ebclr;
-  CLI::App app("ebclr: visual representations without labels by Energy-Based Contrastive Learning");
-  app.name("ebclr");
-  app.set_version_flag("--version", std::string("ebclr ") + EBCLR_VERSION);
-  app.require_subcommand(1);
-  app.fallthrough(false);
-  cli::add_data_commands(app);
-  cli::add_config_commands(app);
-  cli::add_train_command(app);
-  cli::add_sample_commands(app);
-  cli::add_eval_commands(app);
-  cli::add_embed_command(app);
-  cli::add_map_command(app);
-  cli::add_compare_command(app);
-  cli::add_fid_command(app);
-  cli::add_plot_command(app);
-  cli::add_report_command(app);
-  cli::add_import_command(app);
-  cli::add_reproduce_commands(app);
-  cli::add_bench_commands(app);
+  CLI::App app;
+  cli::add_commands(app);
   try {
     app.parse(argc, argv);
     return 0;
