@@ -3,7 +3,7 @@
 PRESET ?= release
 BUILD := build/$(PRESET)
 
-.PHONY: all build deps demo test bench lint format clean
+.PHONY: all build deps demo test bench deb lint format clean
 
 all: build
 
@@ -29,6 +29,13 @@ bench:
 	@[ ! -d $(BUILD) ] || cmake --preset $(PRESET) -UFAISS_* -UEBCLR_BLAS -UEBCLR_LAPACK >/dev/null
 	@$(MAKE) --no-print-directory build
 	@$(BUILD)/ebclr bench all
+
+# Debian packages of program and library in $(BUILD).
+deb:
+	@tools/install-deps --deb
+	@$(MAKE) --no-print-directory build
+	@cd $(BUILD) && rm -f *.deb && cpack >cpack.log || { cat cpack.log >&2; exit 1; }
+	@ls $(BUILD)/*.deb
 
 lint:
 	@tools/install-deps --lint

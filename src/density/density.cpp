@@ -19,8 +19,13 @@ constexpr int64_t kBatch = 256;  // changes speed and memory only
 }  // namespace
 
 Density load_density(const run::Run& run, const DensityOptions& o) {
-  Density d{run.load(o.checkpoint), run.config().method.ebclr, nullptr, {}, o.placement.device};
-  engine::place(*d.model.encoder, d.model.head.get(), o.placement);
+  auto model = run.load(o.checkpoint);
+  engine::place(*model.encoder, model.head.get(), o.placement);
+  return density_of(run, std::move(model), o);
+}
+
+Density density_of(const run::Run& run, run::Model model, const DensityOptions& o) {
+  Density d{std::move(model), run.config().method.ebclr, nullptr, {}, o.placement.device};
   auto source = run.config().data;
   if (!o.data_root.empty()) source.data_root = o.data_root;
   d.images = std::make_shared<const data::ImageSet>(data::load(source).train);
@@ -56,11 +61,13 @@ torch::Tensor energies(const Density& density, const data::ImageSet& set) {
 
 ChainStarts::ChainStarts(const run::Run& run, const Density& density, const std::string& init, uint64_t seed)
     : rng_(seed, core::Stream::kChains) {
-  const auto& images = *density.images;
   if (init == "data") {
     draw_ = data_proposals(density.images, run.config().views);
   } else if (init == "uniform") {
-    draw_ = ebm::uniform_proposals({images.channels(), images.height(), images.width()});
+    auto shape = density.model.image_shape;  // not known of old or imported checkpoints
+    if (shape.empty())
+      shape = {density.images->channels(), density.images->height(), density.images->width()};
+    draw_ = ebm::uniform_proposals(shape);
   } else if (init == "buffer") {
     const auto buffer = run.newest_buffer();
     if (buffer.tensors.empty())

@@ -35,6 +35,8 @@ struct Density {
 
 /// Loads the network to its device and computes the outputs of reference views.
 Density load_density(const run::Run& run, const DensityOptions& options);
+/// The same for a model of the run that is loaded and in its place; options.checkpoint says nothing then.
+Density density_of(const run::Run& run, run::Model model, const DensityOptions& options);
 
 /// Network outputs f(v) of images float [N, C, H, W], in batches -> [N, D] on the device.
 torch::Tensor outputs(const run::Model& model, const torch::Tensor& images, torch::Device device);

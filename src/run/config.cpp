@@ -129,6 +129,11 @@ std::vector<std::pair<std::string, std::string>> method_preset(const std::string
   return preset;
 }
 
+void check(const Layer& layer) {
+  Config scratch;
+  for (const auto& [key, value] : layer.values) apply(scratch, key, value, layer.origin);
+}
+
 Config resolve(const std::vector<Layer>& layers) {
   Config config;
   config.method.head.hidden = 0;

@@ -103,6 +103,8 @@ Layer read_layer(const std::string& file_or_name, std::vector<std::string>& warn
 /// "key=value" from the command line.
 std::pair<std::string, std::string> parse_assignment(const std::string& text);
 
+/// Throws Error when a key or a value of the layer is wrong by itself.
+void check(const Layer& layer);
 /// Defaults, the method's preset, then the layers in order; unknown keys are errors that name the nearest.
 Config resolve(const std::vector<Layer>& layers);
 

@@ -1,0 +1,221 @@
+#include "ebclr/model.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <optional>
+
+#include "api/configuration_impl.h"
+#include "api/translate.h"
+#include "data/folder.h"
+#include "density/density.h"
+#include "density/samples.h"
+#include "methods/contrastive_energy.h"
+#include "run/run.h"
+
+namespace ebclr {
+namespace api {
+
+engine::Placement placement(torch::Device device, Engine engine) {
+  engine::EngineOptions options;
+  options.engine = engine == Engine::kNative  ? engine::Engine::kNative
+                   : engine == Engine::kTorch ? engine::Engine::kTorch
+                                              : engine::Engine::kAuto;
+  return {device, options};
+}
+
+namespace {
+
+constexpr int64_t kBatch = 256;    // changes speed and memory only
+constexpr int64_t kSmallest = 16;  // side of an image that survives the encoder's strides
+
+/// One batch as the network reads it: float [N, C, H, W] in [-1, 1].
+torch::Tensor readable(const torch::Tensor& images, int64_t channels) {
+  if (!images.defined() || images.dim() != 4)
+    input_error("[model] images must be a tensor [N, C, H, W], uint8 or float in [-1, 1]");
+  if (images.size(2) < kSmallest || images.size(3) < kSmallest)
+    input_error(fmt::format("[model] images are {} x {}; the encoder reads {} x {} or larger", images.size(3),
+                            images.size(2), kSmallest, kSmallest));
+  if (images.size(1) != channels && !(images.size(1) == 1 && channels == 3))
+    input_error(
+        fmt::format("[model] images have {} channels, the encoder reads {}", images.size(1), channels));
+  torch::Tensor x;
+  if (images.scalar_type() == torch::kUInt8) {
+    x = data::to_unit_range(images);
+  } else if (images.is_floating_point()) {
+    x = images.detach().to(torch::kFloat32);
+  } else {
+    input_error("[model] images must be uint8, or float in [-1, 1]");
+  }
+  return x.size(1) == channels ? x : x.expand({-1, channels, -1, -1}).contiguous();
+}
+
+}  // namespace
+}  // namespace api
+
+struct Model::Impl {
+  run::Run run;
+  run::Model model;
+  Configuration configuration;
+  ModelOptions options;
+  std::optional<density::Density> loaded;  // with references; made when first asked for
+
+  int64_t channels() const { return model.encoder->options().channels; }
+
+  torch::Tensor outputs(const torch::Tensor& images, Output output) const {
+    torch::NoGradGuard no_grad;
+    std::vector<torch::Tensor> parts;
+    api::readable(images.defined() && images.dim() == 4 ? images.narrow(0, 0, 0) : images, channels());
+    for (int64_t i = 0; i < images.size(0); i += api::kBatch) {
+      const auto batch =
+          api::readable(images.narrow(0, i, std::min(api::kBatch, images.size(0) - i)), channels());
+      auto y = model.encoder->forward(batch.to(options.device));
+      if (output == Output::kProjection) y = model.head->forward(y);
+      parts.push_back(y.to(torch::kCPU));
+    }
+    if (parts.empty()) return torch::empty({0, columns(output)});
+    return torch::cat(parts);
+  }
+
+  int64_t columns(Output output) const {
+    return output == Output::kFeatures ? model.encoder->feature_dim() : model.head->options().out;
+  }
+
+  density::Density& density() {
+    if (!loaded) {
+      if (run.config().data.source.empty())
+        api::input_error(
+            "[model] the run was trained on images in memory; give those that define its energy with "
+            "Model::reference");
+      loaded = density::density_of(run, model, density_options());
+    }
+    return *loaded;
+  }
+
+  density::DensityOptions density_options() const {
+    return {.checkpoint = options.checkpoint,
+            .data_root = options.data_root,
+            .references = options.references,
+            .seed = options.seed,
+            .placement = api::placement(options.device, options.engine)};
+  }
+};
+
+namespace {
+
+/// The model's energy for samplers of the caller.
+class ModelEnergy : public Energy {
+ public:
+  explicit ModelEnergy(const density::Density& d)
+      : energy_(*d.model.encoder, *d.model.head, d.references, d.options.objective.tau, d.options.cut),
+        model_(d.model) {}
+  Value evaluate(const torch::Tensor& v) override {
+    auto value = energy_.evaluate(v);
+    return {value.energy, value.grad};
+  }
+
+ private:
+  methods::ContrastiveEnergy energy_;
+  run::Model model_;  // keeps the networks alive
+};
+
+}  // namespace
+
+Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Model::~Model() = default;
+Model::Model(Model&&) noexcept = default;
+Model& Model::operator=(Model&&) noexcept = default;
+
+Model Model::load(const std::filesystem::path& folder, const ModelOptions& options) {
+  return api::translated([&] {
+    auto run = run::Run::open(folder);
+    auto model = run.load(options.checkpoint);
+    engine::place(*model.encoder, model.head.get(), api::placement(options.device, options.engine));
+    auto configuration = Configuration::load(run.folder().config().string());
+    return Model(std::make_unique<Impl>(
+        Impl{std::move(run), std::move(model), std::move(configuration), options, std::nullopt}));
+  });
+}
+
+int64_t Model::size(Output output) const {
+  return impl_->columns(output);
+}
+std::vector<int64_t> Model::image_shape() const {
+  return impl_->model.image_shape;
+}
+int64_t Model::epoch() const {
+  return impl_->model.position.epoch;
+}
+const Configuration& Model::configuration() const {
+  return impl_->configuration;
+}
+
+Images Model::read_folder(const std::filesystem::path& folder) const {
+  const auto& shape = impl_->model.image_shape;
+  FolderOptions options;
+  if (shape.size() == 3) options.image_size = shape[1];
+  options.grayscale = impl_->channels() == 1;
+  return ebclr::read_folder(folder, options);
+}
+
+torch::Tensor Model::embed(const torch::Tensor& images, Output output) const {
+  return api::translated([&] { return impl_->outputs(images, output); });
+}
+
+torch::Tensor Model::energy(const torch::Tensor& images) const {
+  return api::translated([&] {
+    const auto& d = impl_->density();
+    return ebm::energy(impl_->outputs(images, Output::kProjection), d.references.to(torch::kCPU),
+                       d.options.objective.tau);
+  });
+}
+
+void Model::reference(const torch::Tensor& images) {
+  api::translated([&] {
+    const auto f = impl_->outputs(images, Output::kProjection).to(impl_->options.device);
+    if (f.size(0) == 0) api::input_error("[model] no reference images");
+    if (impl_->loaded) {
+      impl_->loaded->references = f;
+    } else {
+      impl_->loaded =
+          density::Density{impl_->model, impl_->run.config().method.ebclr, nullptr, f, impl_->options.device};
+    }
+  });
+}
+
+std::shared_ptr<Energy> Model::energy_function() const {
+  return api::translated([&] { return std::make_shared<ModelEnergy>(impl_->density()); });
+}
+
+Samples Model::sample(const SampleOptions& o) const {
+  return api::translated([&] {
+    if (o.count < 1 || o.steps < 1) api::input_error("[model] count and steps must be at least 1");
+    const auto& d = impl_->density();
+    const char* init = o.start == Start::kData ? "data" : o.start == Start::kUniform ? "uniform" : "buffer";
+    if (!d.images && o.start == Start::kData)
+      api::input_error(
+          "[model] the run's images are not loaded (Model::reference was given others); start from "
+          "Start::kUniform or kBuffer");
+    density::ChainStarts starts(impl_->run, d, init, o.seed);
+    const auto start = starts.next(o.count).to(impl_->options.device);
+    if (!o.sampler) {
+      const auto drawn =
+          density::draw_samples(d, start, {.steps = o.steps, .age = starts.age(), .seed = o.seed});
+      return Samples{drawn.samples.to(torch::kCPU), drawn.energy_start, drawn.energy_end};
+    }
+    ModelEnergy energy(d);
+    Noise noise(o.seed);
+    const auto value = [&](const torch::Tensor& v) {
+      return ebm::energy(impl_->outputs(v, Output::kProjection), d.references.to(torch::kCPU),
+                         d.options.objective.tau);
+    };
+    Samples out;
+    out.energy_start = value(start);
+    const auto visits = torch::full({start.size(0)}, starts.age(), torch::kInt64);
+    out.images = o.sampler->run(energy, start, visits, noise).chains.detach().to(torch::kCPU);
+    out.energy_end = value(out.images);
+    return out;
+  });
+}
+
+}  // namespace ebclr
