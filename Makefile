@@ -2,7 +2,7 @@
 PRESET ?= release
 BUILD := build/$(PRESET)
 
-.PHONY: all deps build demo test bench lint format clean
+.PHONY: all deps build demo test bench lint fuzz sanitize format clean
 
 all: build
 
@@ -27,6 +27,16 @@ bench: build
 lint:
 	@tools/install-deps --lint
 	@tools/lint --all
+
+# Hostile files for every reader, T seconds each; needs clang.
+T ?= 60
+fuzz: deps
+	@tools/install-deps --fuzz
+	@tools/fuzz -t $(T)
+
+# The tests of all rooms under the sanitizers; an hour or more.
+sanitize: deps
+	@tools/sanitize
 
 format:
 	@git ls-files '*.h' '*.cpp' | xargs clang-format -i

@@ -1,6 +1,8 @@
 #include "cpu/kernels.h"
 
+#ifdef __x86_64__
 #include <cpuid.h>
+#endif
 
 #ifdef __linux__
 #include <sys/syscall.h>
@@ -8,6 +10,8 @@
 #endif
 
 namespace ebclr::cpu {
+
+#ifdef __x86_64__
 
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
@@ -51,6 +55,14 @@ std::vector<const Kernels*> available_kernels() {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) list.push_back(&kAvx2Kernels);
   return list;
 }
+
+#else  // there are kernels for x86-64 only; elsewhere encoders run on torch
+
+std::vector<const Kernels*> available_kernels() {
+  return {};
+}
+
+#endif
 
 const Kernels* find_kernels(const std::string& name) {
   for (const Kernels* k : available_kernels()) {

@@ -8,6 +8,18 @@
 #endif
 
 namespace ebclr::cpu {
+namespace {
+
+/// Tells the processor that this is a loop that waits.
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
 
 void Barrier::wait() {
   const unsigned round = round_.load(std::memory_order_acquire);
@@ -21,7 +33,7 @@ void Barrier::wait() {
   // lost its core to another program; sleeping gives it ours, where yielding would queue behind everybody.
   for (int spins = 0; spins < 1000; ++spins) {
     if (round_.load(std::memory_order_acquire) != round) return;
-    __builtin_ia32_pause();
+    relax();
   }
   while (round_.load(std::memory_order_acquire) == round) round_.wait(round, std::memory_order_acquire);
 }
