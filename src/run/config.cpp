@@ -183,10 +183,11 @@ Layer read_run_layer(const std::filesystem::path& file) {
   const std::string text = core::read_text(file, kConfigComponent, kMaxConfig);
   const bool ended = text.ends_with(fmt::format("\n{}\n", kEndOfDocument));
   if (!ended && text.find(kLastKeyOfVersion1) == std::string::npos)
-    core::usage_error(kConfigComponent,
-                      fmt::format("{}: is not whole (its last line must be \"{}\"); take it from where the run "
-                                  "was copied from",
-                                  file.string(), kEndOfDocument));
+    core::usage_error(
+        kConfigComponent,
+        fmt::format("{}: is not whole (its last line must be \"{}\"); take it from where the run "
+                    "was copied from",
+                    file.string(), kEndOfDocument));
   return parse_layer(text, file.string(), warnings);
 }
 

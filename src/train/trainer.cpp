@@ -101,7 +101,8 @@ struct Trainer::Impl {
     log.reset();
     metrics.reset();
     if (lock)
-      for (const auto& path : {f.config(), f.metrics(), f.provenance(), f.log(), f.lock(), f.checkpoints() / "clock.jsonl"})
+      for (const auto& path :
+           {f.config(), f.metrics(), f.provenance(), f.log(), f.lock(), f.checkpoints() / "clock.jsonl"})
         fs::remove(path, ec);
     for (const auto& path : {f.checkpoints(), f.root}) fs::remove(path, ec);  // if they are empty
   }

@@ -116,8 +116,8 @@ std::map<std::string, std::string> result_of(const fs::path& folder) {
   std::map<std::string, std::string> out;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     const auto name = fs::relative(entry.path(), folder).string();
-    if (!entry.is_regular_file() || name == "checkpoints/clock.jsonl" || name == "summary.json" || name == "provenance.json" ||
-        name == "train.log" || name == "metrics.jsonl" || name == ".lock")
+    if (!entry.is_regular_file() || name == "checkpoints/clock.jsonl" || name == "summary.json" ||
+        name == "provenance.json" || name == "train.log" || name == "metrics.jsonl" || name == ".lock")
       continue;
     out[name] = core::sha256_file(entry.path(), "test");
   }
