@@ -3,7 +3,7 @@
 PRESET ?= release
 BUILD := build/$(PRESET)
 
-.PHONY: all build deps demo test bench deb lint format clean
+.PHONY: all build deps demo test bench deb lint fuzz sanitize format clean
 
 all: build
 
@@ -40,6 +40,16 @@ deb:
 lint:
 	@tools/install-deps --lint
 	@tools/lint --all
+
+# Hostile files for every reader, T seconds each; needs clang.
+T ?= 60
+fuzz: deps
+	@tools/install-deps --fuzz
+	@tools/fuzz -t $(T)
+
+# The tests of all rooms under the sanitizers; an hour or more.
+sanitize: deps
+	@tools/sanitize
 
 format:
 	@git ls-files '*.h' '*.cpp' | xargs clang-format -i

@@ -2,7 +2,11 @@
 # An official libtorch (2.x, CUDA) is picked up with -DCMAKE_PREFIX_PATH=/path/to/libtorch.
 set(CMAKE_THREAD_PREFER_PTHREAD ON)
 find_package(Threads REQUIRED)
-find_package(OpenMP REQUIRED COMPONENTS CXX)
+if(EBCLR_FUZZ)
+  add_library(OpenMP::OpenMP_CXX INTERFACE IMPORTED)  # one thread will do, and clang's OpenMP is a package of its own
+else()
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+endif()
 find_package(Torch CONFIG REQUIRED)
 if(TORCH_CXX_FLAGS MATCHES "CXX11_ABI=0")
   message(FATAL_ERROR "libtorch in ${Torch_DIR} is built for the old C++ ABI, which no Debian library fits; "
@@ -42,6 +46,12 @@ if(EBCLR_SANITIZE)
   target_compile_options(ebclr_flags INTERFACE -fsanitize=${EBCLR_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(ebclr_flags INTERFACE -fsanitize=${EBCLR_SANITIZE})
 endif()
+if(EBCLR_FUZZ)
+  # tools/lint_vector.h says why clang can read torch's headers with it.
+  target_compile_options(ebclr_flags INTERFACE -include ${CMAKE_SOURCE_DIR}/tools/lint_vector.h -Wno-everything
+    -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  target_link_options(ebclr_flags INTERFACE -fsanitize=address,undefined)
+endif()
 
 # torch's headers cost 18 s per translation unit: they are precompiled once
 # (target ebclr_pch) and every room that sees torch reuses that header.
@@ -51,7 +61,7 @@ target_include_directories(ebclr_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
 target_link_libraries(ebclr_torch INTERFACE ${TORCH_LIBRARIES} fmt::fmt)
 
 find_program(CCACHE_PROGRAM ccache)
-if(EBCLR_CCACHE AND CCACHE_PROGRAM)
+if(EBCLR_CCACHE AND CCACHE_PROGRAM AND NOT EBCLR_FUZZ)
   # ccache needs to be told that precompiled headers are welcome.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${CCACHE_PROGRAM})

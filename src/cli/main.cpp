@@ -9,12 +9,13 @@
 
 #include "cli/app.h"
 #include "core/error.h"
+#include "core/text.h"
 
 namespace {
 
 int fail(int code, const std::string& text) {
   std::fflush(stdout);
-  if (!text.empty()) fmt::print(stderr, "ebclr: {}\n", text.substr(0, text.find('\n')));
+  if (!text.empty()) fmt::print(stderr, "ebclr: {}\n", core::one_line(text.substr(0, text.find('\n'))));
   return code;
 }
 
@@ -42,8 +43,7 @@ int main(int argc, char** argv) {
     return fail(1, "out of memory; lower train.batch_size, buffer.size or --limit");
   } catch (const c10::Error& e) {
     const std::string text = e.what_without_backtrace();
-    if (text.find("not enough memory") != std::string::npos ||
-        text.find("out of memory") != std::string::npos)
+    if (core::says_out_of_memory(text))
       return fail(1, "out of memory; lower train.batch_size, buffer.size or --limit");
     return fail(1, "[libtorch] " + text);
   } catch (const std::exception& e) {

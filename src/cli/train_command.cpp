@@ -50,8 +50,7 @@ void train(const TrainArgs& a) {
           "--resume takes everything from the run folder; --config, --data and --out do not go with it");
     folder.root = a.resume;
     // Only the length of a run may be changed on the way; anything else would not be the same run.
-    std::vector<run::Layer> layers = {
-        run::read_layer(run::Run::open(a.resume).folder().config().string(), warnings)};
+    std::vector<run::Layer> layers = {run::read_run_layer(run::Run::open(a.resume).folder().config())};
     for (auto& layer : layers_of(a.config, warnings)) {
       if (layer.values[0].first != "train.epochs" && layer.values[0].first != "data.root")
         core::usage_error("train", fmt::format("{} cannot change {} of a run that has begun", layer.origin,
@@ -67,12 +66,17 @@ void train(const TrainArgs& a) {
                         "quick/ebclr_fmnist)");
     folder.root = a.out.empty() ? default_folder(config) : fs::path(a.out);
   }
+  train::check_run_folder(folder, !a.resume.empty());  // before minutes are spent on reading images
   const auto runtime = apply(a.runtime);
   TrainProgress progress(a.quiet);
   for (const auto& w : warnings) progress.on_warning(w);
 
   auto sets = data::load(config.data);
   for (const auto& n : sets.train.notes) progress.on_warning(n);
+  if (config.monitor.knn_every > 0 && !sets.train.labelled())
+    core::usage_error("train",
+                      fmt::format("monitor.knn_every needs labels, and {} has images without; set it to 0",
+                                  sets.train.name));
   auto images = std::make_shared<data::ImageSet>(std::move(sets.train));
   train::Trainer trainer({.folder = folder,
                           .config = config,
@@ -80,15 +84,10 @@ void train(const TrainArgs& a) {
                           .device = runtime.device,
                           .engine = runtime.engine},
                          images, progress);
-  if (config.monitor.knn_every > 0) {
-    if (!images->labelled())
-      core::usage_error("train",
-                        fmt::format("monitor.knn_every needs labels, and {} has images without; set it to 0",
-                                    images->name));
+  if (config.monitor.knn_every > 0)
     trainer.set_monitor(eval::make_knn_monitor(
         trainer.method().encoder(), *images, sets.test,
         {.train = config.monitor.train, .test = config.monitor.test, .seed = config.train.seed}));
-  }
   catch_interrupts();
   const auto outcome = trainer.run(interrupted());
   if (a.json) {

@@ -15,4 +15,11 @@ void run_error(std::string_view component, std::string_view message) {
   throw Error(ExitCode::kRunFailed, component, message);
 }
 
+bool says_out_of_memory(std::string_view text) {
+  for (const std::string_view words : {"not enough memory", "out of memory", "can't allocate memory",
+                                       "Cannot allocate memory", "OutOfMemoryError", "bad_alloc"})
+    if (text.find(words) != std::string_view::npos) return true;
+  return false;
+}
+
 }  // namespace ebclr::core

@@ -28,4 +28,7 @@ class Error : public std::runtime_error {
 /// The input was fine and the work still failed: full disk, divergence, network (exit code 1).
 [[noreturn]] void run_error(std::string_view component, std::string_view message);
 
+/// Does a library's message say that memory ran out?
+bool says_out_of_memory(std::string_view text);
+
 }  // namespace ebclr::core

@@ -15,9 +15,12 @@ namespace ebclr::core {
 namespace {
 
 int open_lock(const std::filesystem::path& file, std::string_view component) {
-  const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0)
-    run_error(component, fmt::format("{}: cannot be written: {}", file.string(), std::strerror(errno)));
+  const int fd = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+  if (fd < 0) {
+    const int why = errno;
+    run_error(component, fmt::format("{}: cannot be written: {}", file.string(),
+                                     why == ELOOP ? "it is a link" : std::strerror(why)));
+  }
   return fd;
 }
 

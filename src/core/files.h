@@ -1,9 +1,10 @@
 #pragma once
-// Small file helpers: whole-file reads with limits, atomic writes, checksums.
+// Everything that is read whole or written goes through here. Reads refuse what is no regular file (a pipe
+// would hang); writes appear whole or not at all, follow no links, and leave nothing behind.
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,13 +12,16 @@
 
 namespace ebclr::core {
 
-/// The whole file as bytes; `component` names the caller in errors.
-std::vector<std::byte> read_bytes(const std::filesystem::path& path, std::string_view component);
+/// The whole file as bytes; `component` names the caller in errors. More than `limit` bytes are refused.
+std::vector<std::byte> read_bytes(const std::filesystem::path& path, std::string_view component,
+                                  uint64_t limit = UINT64_MAX);
 /// The whole file as text.
-std::string read_text(const std::filesystem::path& path, std::string_view component);
+std::string read_text(const std::filesystem::path& path, std::string_view component,
+                      uint64_t limit = UINT64_MAX);
 
-/// A file that appears under its name only when it is complete: written beside it under a temporary name,
-/// synced, renamed, and the folder synced. Destroyed without commit() it leaves nothing.
+/// A file that appears under its name only when it is complete: written beside it under a random name that
+/// nobody can have prepared, synced, renamed, and the folder synced. A link of that name is replaced, never
+/// followed. Destroyed without commit() it leaves nothing; what a killed process left is swept by the next.
 class AtomicFile {
  public:
   AtomicFile(std::filesystem::path path, std::string_view component);
@@ -33,12 +37,38 @@ class AtomicFile {
 
  private:
   std::filesystem::path path_, temporary_;
-  std::string component_;
+  std::string component_, pending_;
   int fd_ = -1;
 };
 
 /// Writes a whole file atomically.
 void write_atomically(const std::filesystem::path& path, std::string_view text, std::string_view component);
+
+/// A file that grows by whole records: one that cannot be written entirely is taken back.
+class AppendFile {
+ public:
+  /// Opens or makes it; a link or anything but a regular file is refused.
+  AppendFile(std::filesystem::path path, std::string_view component);
+  ~AppendFile();
+  AppendFile(const AppendFile&) = delete;
+  AppendFile& operator=(const AppendFile&) = delete;
+
+  /// One write call for the record; throws Error when it is not there in the end.
+  void append(std::string_view record);
+  /// Until everything appended so far, and the file's name, would survive a power cut.
+  void sync();
+
+ private:
+  std::filesystem::path path_;
+  std::string component_;
+  int fd_ = -1;
+  bool name_synced_ = false;
+};
+
+/// Makes a folder and those above it; throws Error when the last of them is a link or no folder.
+void make_folder(const std::filesystem::path& folder, std::string_view component);
+/// Removes temporaries of AtomicFile in a folder whose writers are gone.
+void sweep_temporaries(const std::filesystem::path& folder);
 
 /// Lower-case hex SHA-256 of bytes or of a file (streamed).
 std::string sha256(std::span<const std::byte> bytes);

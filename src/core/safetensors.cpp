@@ -116,11 +116,12 @@ std::map<std::string, std::string> read_safetensors_metadata(const std::filesyst
   const auto fail = [&](std::string_view what) {
     usage_error(kSafetensorsComponent, fmt::format("{}: {}", path.string(), what));
   };
+  std::error_code ec;
+  if (!std::filesystem::is_regular_file(path, ec)) fail("is not a file");  // a pipe would hang
   std::ifstream in(path, std::ios::binary);
   if (!in) fail("cannot be opened");
   uint64_t header_size = 0;
   if (!in.read(reinterpret_cast<char*>(&header_size), 8)) fail("file ends inside the header's length");
-  std::error_code ec;
   const auto file_size = std::filesystem::file_size(path, ec);
   if (ec || header_size > kMaxHeader || header_size > file_size - 8) fail("impossible header size");
   std::string text(header_size, '\0');

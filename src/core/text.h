@@ -16,4 +16,8 @@ std::string human_seconds(double seconds);
 /// Items joined by a separator.
 std::string join(const std::vector<std::string>& items, std::string_view separator);
 
+/// Text that stays on its line and does nothing to a terminal: when it has control characters, they and
+/// backslashes are written as in C (\n, \x1b, \\); other text is left as it is.
+std::string one_line(std::string_view text);
+
 }  // namespace ebclr::core

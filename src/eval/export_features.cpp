@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/npy.h"
+#include "core/text.h"
 
 namespace ebclr::eval {
 namespace fs = std::filesystem;
@@ -18,7 +19,7 @@ constexpr size_t kWriteAt = 1 << 20;  // bytes of text that are collected before
 void write_names(const fs::path& file, const data::ImageSet& set) {
   core::AtomicFile out(file, "embed");
   std::string text;
-  for (int64_t i = 0; i < set.size(); ++i) text += image_name(set, i) + "\n";
+  for (int64_t i = 0; i < set.size(); ++i) text += core::one_line(image_name(set, i)) + "\n";
   out.write(text);
   out.commit();
 }

@@ -33,6 +33,7 @@ class Shortlist {
     items_.clear();
     items_.reserve(2 * keep + 64);
     threshold_ = -INFINITY;
+    full_ = false;
   }
   /// Scans scores of train rows first, first + 1, ...: only what beats the worst kept one is looked at.
   void scan(const float* scores, int64_t count, int32_t first) {
@@ -41,7 +42,7 @@ class Shortlist {
     for (; j + kLanes <= count; j += kLanes) {
       float best = scores[j];
       for (int64_t l = 1; l < kLanes; ++l) best = std::max(best, scores[j + l]);
-      if (best <= threshold_) continue;
+      if (full_ && best <= threshold_) continue;
       for (int64_t l = 0; l < kLanes; ++l) add(scores[j + l], first + static_cast<int32_t>(j + l));
     }
     for (; j < count; ++j) add(scores[j], first + static_cast<int32_t>(j));
@@ -53,7 +54,8 @@ class Shortlist {
 
  private:
   void add(float score, int32_t index) {
-    if (score <= threshold_) return;
+    if (std::isnan(score)) score = -INFINITY;  // an order needs comparable scores
+    if (full_ && score <= threshold_) return;  // until there are enough, the worst is welcome too
     items_.push_back({score, index});
     if (static_cast<int64_t>(items_.size()) >= 2 * keep_ + 32) cut();
   }
@@ -65,10 +67,12 @@ class Shortlist {
     std::nth_element(items_.begin(), items_.begin() + (keep_ - 1), items_.end(), better);
     items_.resize(keep_);
     threshold_ = items_.back().score;
+    full_ = true;
   }
 
   int64_t keep_ = 0;
   float threshold_ = -INFINITY;
+  bool full_ = false;  // `keep` candidates were found, and the threshold counts
   std::vector<Candidate> items_;
 };
 
@@ -96,6 +100,17 @@ torch::Tensor unit_rows(const torch::Tensor& x) {
   return x / x.norm(2, 1, true).clamp_min(1e-12);
 }
 
+/// A power of two that brings both below 2^40, so that squares and sums stay finite in single precision;
+/// 1 for features of any ordinary size.
+float shrinking(const torch::Tensor& a, const torch::Tensor& b) {
+  const auto peak = [](const torch::Tensor& t) {
+    return t.numel() > 0 ? t.abs().max().to(torch::kFloat64).item<double>() : 0.0;
+  };
+  const double largest = std::max(peak(a), peak(b));
+  if (!(largest > 0x1p40) || !std::isfinite(largest)) return 1;
+  return static_cast<float>(std::exp2(40 - std::ceil(std::log2(largest))));
+}
+
 double length(const float* row, int64_t width) {
   double sum = 0;
   for (int64_t d = 0; d < width; ++d) sum += static_cast<double>(row[d]) * row[d];
@@ -109,18 +124,19 @@ void measure(const std::vector<Candidate>& candidates, const float* train, const
   std::vector<std::pair<double, int64_t>> found;
   found.reserve(candidates.size());
   const double query_length = options.cosine ? length(query, width) : 1;
+  const auto comparable = [](double v) { return std::isnan(v) ? INFINITY : v; };
   for (const Candidate& c : candidates) {
     const float* row = train + c.index * width;
     double sum = 0;
     if (options.cosine) {
       for (int64_t d = 0; d < width; ++d) sum += static_cast<double>(row[d]) * query[d];
-      found.emplace_back(-sum / (lengths[c.index] * query_length), c.index);
+      found.emplace_back(comparable(-sum / (lengths[c.index] * query_length)), c.index);
     } else {
       for (int64_t d = 0; d < width; ++d) {
         const double gap = static_cast<double>(row[d]) - query[d];
         sum += gap * gap;
       }
-      found.emplace_back(std::sqrt(sum), c.index);
+      found.emplace_back(comparable(std::sqrt(sum)), c.index);
     }
   }
   std::partial_sort(found.begin(), found.begin() + options.k, found.end());
@@ -150,9 +166,11 @@ Neighbours nearest_neighbours(const torch::Tensor& train, const torch::Tensor& q
   torch::NoGradGuard no_grad;
   // A common shift changes no distance but keeps the expansion |a|^2 - 2ab + |b|^2 from cancelling.
   const auto raw = train.to(torch::kCPU, torch::kFloat32).contiguous();
-  const auto shift = options.cosine ? torch::Tensor() : raw.mean(0);
-  const auto rows = (options.cosine ? unit_rows(raw) : raw - shift).contiguous();            // [N, D]
-  const auto half_norms = options.cosine ? torch::Tensor() : rows.square().sum(1).mul(0.5);  // [N]
+  const float shrink = shrinking(raw, queries);
+  const auto near_zero = shrink == 1 ? raw : raw * shrink;
+  const auto shift = options.cosine ? torch::Tensor() : near_zero.mean(0);
+  const auto rows = (options.cosine ? unit_rows(near_zero) : near_zero - shift).contiguous();  // [N, D]
+  const auto half_norms = options.cosine ? torch::Tensor() : rows.square().sum(1).mul(0.5);    // [N]
   const float* half = options.cosine ? nullptr : half_norms.data_ptr<float>();
   const int64_t n = rows.size(0), m = queries.size(0), width = rows.size(1);
   const int64_t keep = std::min(n, options.k + kSpare);
@@ -178,7 +196,8 @@ Neighbours nearest_neighbours(const torch::Tensor& train, const torch::Tensor& q
         for (int64_t q = next.fetch_add(query_block); q < m; q = next.fetch_add(query_block)) {
           const int64_t count = std::min(query_block, m - q);
           const auto some = queries.narrow(0, q, count).to(torch::kCPU, torch::kFloat32).contiguous();
-          const auto block = (options.cosine ? unit_rows(some) : some - shift).contiguous();
+          const auto scaled = shrink == 1 ? some : some * shrink;
+          const auto block = (options.cosine ? unit_rows(scaled) : scaled - shift).contiguous();
           for (int64_t i = 0; i < count; ++i) lists[i].reset(keep);
           for (int64_t t = 0; t < n; t += train_block) {
             const int64_t columns = std::min(train_block, n - t);

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <sstream>
 
 #include "core/error.h"
+#include "core/files.h"
 #include "core/rng.h"
 
 namespace ebclr::run {
@@ -65,14 +67,39 @@ nlohmann::json to_json(const Position& p) {
   return {{"step", p.step},
           {"epoch", p.epoch},
           {"batch", p.batch},
-          {"seconds", p.seconds},
           {"forward_units", p.forward_units},
           {"rollbacks", p.rollbacks}};
 }
 
-Position to_position(const nlohmann::json& j) {
-  return {j.at("step"),    j.at("epoch"),         j.at("batch"),
-          j.at("seconds"), j.at("forward_units"), j.at("rollbacks")};
+constexpr std::string_view kClock = "clock.jsonl";
+
+// The training clock of a checkpoint; the last line about it counts.
+double seconds_of(const fs::path& folder, const CheckpointId& id) {
+  double seconds = 0;
+  std::error_code ec;
+  if (!fs::exists(folder / kClock, ec)) return seconds;
+  std::istringstream in(core::read_text(folder / kClock, kCheckpointComponent));
+  for (std::string line; std::getline(in, line);) {
+    const auto j = nlohmann::json::parse(line, nullptr, false);
+    const auto is = [&](const char* key, int64_t value) {
+      return j.contains(key) && j[key].is_number_integer() && j[key].get<int64_t>() == value;
+    };
+    if (j.is_object() && is("step", id.step) && is("rollbacks", id.rollbacks) && j.contains("seconds") &&
+        j["seconds"].is_number())
+      seconds = j["seconds"].get<double>();
+  }
+  return seconds;
+}
+
+// Version 1.0 kept the clock in the checkpoint.
+Position to_position(const nlohmann::json& j, const fs::path& folder) {
+  Position p{.step = j.at("step"),
+             .epoch = j.at("epoch"),
+             .batch = j.at("batch"),
+             .forward_units = j.at("forward_units"),
+             .rollbacks = j.at("rollbacks")};
+  p.seconds = j.contains("seconds") ? j["seconds"].get<double>() : seconds_of(folder, {p.rollbacks, p.step});
+  return p;
 }
 
 nlohmann::json parse_state(const std::map<std::string, std::string>& metadata, const fs::path& path) {
@@ -80,7 +107,7 @@ nlohmann::json parse_state(const std::map<std::string, std::string>& metadata, c
   if (it == metadata.end())
     core::usage_error(kCheckpointComponent, fmt::format("{}: not a checkpoint of ebclr", path.string()));
   auto state = nlohmann::json::parse(it->second, nullptr, false);
-  if (state.is_discarded() || !state.contains("format") || !state.contains("position"))
+  if (!state.is_object() || !state.contains("format") || !state.contains("position"))
     core::usage_error(kCheckpointComponent, fmt::format("{}: its state cannot be read", path.string()));
   if (state["format"] != kFormat)
     core::usage_error(
@@ -107,9 +134,12 @@ Snapshot clone(const Snapshot& s) {
 }
 
 void write_checkpoint(const fs::path& folder, const Snapshot& snapshot) {
-  std::error_code ec;
-  fs::create_directories(folder, ec);
+  core::make_folder(folder, kCheckpointComponent);
   const auto& p = snapshot.position;
+  const nlohmann::ordered_json clock = {{"step", p.step}, {"rollbacks", p.rollbacks}, {"seconds", p.seconds}};
+  core::AppendFile clock_file(folder / kClock, kCheckpointComponent);
+  clock_file.append(clock.dump() + "\n");
+  clock_file.sync();
   nlohmann::json state = {
       {"format", kFormat}, {"version", EBCLR_VERSION}, {"position", to_json(p)}, {"small", snapshot.small}};
   if (!snapshot.buffer.tensors.empty()) {
@@ -151,7 +181,7 @@ Snapshot read_checkpoint(const CheckpointFile& file, bool with_buffer) {
     core::usage_error(kCheckpointComponent,
                       fmt::format("{}: checksum does not fit; the file is damaged", file.path.string()));
   try {
-    out.position = to_position(state.at("position"));
+    out.position = to_position(state.at("position"), file.path.parent_path());
     out.small = state.at("small");
   } catch (const nlohmann::json::exception&) {
     core::usage_error(kCheckpointComponent, fmt::format("{}: its state is incomplete", file.path.string()));
@@ -161,7 +191,9 @@ Snapshot read_checkpoint(const CheckpointFile& file, bool with_buffer) {
       core::usage_error(kCheckpointComponent,
                         fmt::format("{}: its replay buffer is not there any more", file.path.string()));
     out.buffer = core::read_safetensors(file.buffer);
-    if (nlohmann::json(checksum(out.buffer, "")) != state["buffer"]["checksum"])
+    const auto& about = state["buffer"];
+    if (!about.is_object() || !about.contains("checksum") || !about["checksum"].is_string() ||
+        checksum(out.buffer, "") != about["checksum"].get_ref<const std::string&>())
       core::usage_error(kCheckpointComponent,
                         fmt::format("{}: checksum does not fit; the file is damaged", file.buffer.string()));
   }
@@ -182,33 +214,59 @@ std::optional<Snapshot> read_newest(const fs::path& folder, std::vector<std::str
 
 Position read_position(const CheckpointFile& file) {
   try {
-    return to_position(parse_state(core::read_safetensors_metadata(file.path), file.path).at("position"));
+    return to_position(parse_state(core::read_safetensors_metadata(file.path), file.path).at("position"),
+                       file.path.parent_path());
   } catch (const nlohmann::json::exception&) {
     core::usage_error(kCheckpointComponent, fmt::format("{}: its state is incomplete", file.path.string()));
   }
 }
 
-void prune_checkpoints(const fs::path& folder, int64_t keep_last, int64_t keep_every_epochs) {
-  const auto files = list_checkpoints(folder);
-  std::error_code ec;
-  for (size_t i = 0; i + static_cast<size_t>(keep_last) < files.size(); ++i) {
-    if (!files[i].buffer.empty()) fs::remove(files[i].buffer, ec);
-    bool keep = false;
-    try {
-      const auto p = read_position(files[i]);
-      keep = keep_every_epochs > 0 && p.batch == 0 && p.epoch > 0 && p.epoch % keep_every_epochs == 0;
-    } catch (const core::Error&) {  // a damaged old one is of no use
-    }
-    if (!keep) fs::remove(files[i].path, ec);
+namespace {
+
+bool is_milestone(const CheckpointFile& file, int64_t every_epochs) {
+  if (every_epochs <= 0) return false;
+  try {
+    const auto p = read_position(file);
+    return p.batch == 0 && p.epoch > 0 && p.epoch % every_epochs == 0;
+  } catch (const core::Error&) {  // a damaged old one is of no use
+    return false;
   }
-  // Buffers whose checkpoint never came (a kill between the two writes), and half-written files.
+}
+
+// Buffers whose checkpoint never came (a kill between the two writes), and half-written files.
+void sweep(const fs::path& folder) {
+  core::sweep_temporaries(folder);
+  std::error_code ec;
+  std::vector<fs::path> stray;
   for (const auto& entry : fs::directory_iterator(folder, ec)) {
     std::string name = entry.path().filename().string();
-    if (name.ends_with(".tmp")) fs::remove(entry.path(), ec);
+    if (name.starts_with("step-") && name.ends_with(".tmp")) stray.push_back(entry.path());  // version 1.0
     if (!name.starts_with("buffer-")) continue;
     name.replace(0, 6, "step");
-    if (!fs::exists(folder / name)) fs::remove(entry.path(), ec);
+    if (!fs::exists(folder / name, ec)) stray.push_back(entry.path());
   }
+  for (const auto& path : stray) fs::remove(path, ec);
+}
+
+}  // namespace
+
+void prune_checkpoints(const fs::path& folder, const PruneOptions& o) {
+  auto files = list_checkpoints(folder);
+  std::error_code ec;
+  const auto remove = [&](const CheckpointFile& f, bool weights) {
+    // The checkpoint first: without it its buffer is rubbish, without its buffer it looks damaged.
+    if (weights) fs::remove(f.path, ec);
+    if (!f.buffer.empty()) fs::remove(f.buffer, ec);
+  };
+  // Newer ones were passed over as damaged when the run was resumed, and what they held is made anew.
+  while (!files.empty() && files.back().id() > o.newest) {
+    remove(files.back(), true);
+    files.pop_back();
+  }
+  for (size_t i = 0; i + static_cast<size_t>(o.keep_last) < files.size(); ++i)
+    if (std::find(o.protect.begin(), o.protect.end(), files[i].id()) == o.protect.end())
+      remove(files[i], !is_milestone(files[i], o.keep_every));
+  sweep(folder);
 }
 
 }  // namespace ebclr::run

@@ -20,7 +20,7 @@ struct Position {
   int64_t step = 0;          ///< steps done
   int64_t epoch = 0;         ///< epochs done
   int64_t batch = 0;         ///< batches done of the current epoch
-  double seconds = 0;        ///< training clock
+  double seconds = 0;        ///< training clock; kept beside the checkpoints, see write_checkpoint
   double forward_units = 0;  ///< per image: encoder forwards spent so far, times images
   int64_t rollbacks = 0;     ///< how often the guard stepped in
 };
@@ -33,17 +33,25 @@ struct Snapshot {
   core::SafeTensors buffer;   ///< "chains", "counts"; empty when there is none
 };
 
+/// Which checkpoint of a run; later ones compare greater.
+struct CheckpointId {
+  int64_t rollbacks = 0, step = 0;
+  auto operator<=>(const CheckpointId&) const = default;
+};
+
 /// A checkpoint on disk.
 struct CheckpointFile {
   std::filesystem::path path = {};
   std::filesystem::path buffer = {};  ///< empty when it is not there
   int64_t step = 0, rollbacks = 0;
+  CheckpointId id() const { return {rollbacks, step}; }
 };
 
 /// Deep copy of what is needed to write while training goes on.
 Snapshot clone(const Snapshot& snapshot);
 
-/// Writes buffer first, then the checkpoint that refers to it; a reader never sees half of it.
+/// Writes buffer first, then the checkpoint that refers to it; a reader never sees half of it. The clock is
+/// no part of it but a line of clock.jsonl in the same folder: the same training gives the same bytes.
 void write_checkpoint(const std::filesystem::path& folder, const Snapshot& snapshot);
 /// All checkpoints of a folder, oldest first.
 std::vector<CheckpointFile> list_checkpoints(const std::filesystem::path& folder);
@@ -53,7 +61,15 @@ Snapshot read_checkpoint(const CheckpointFile& file, bool with_buffer);
 std::optional<Snapshot> read_newest(const std::filesystem::path& folder, std::vector<std::string>& notes);
 /// Position alone; reads the header only.
 Position read_position(const CheckpointFile& file);
-/// Removes old files: the newest `keep_last` stay whole, those whose epoch is in `keep` stay without buffer.
-void prune_checkpoints(const std::filesystem::path& folder, int64_t keep_last, int64_t keep_every_epochs);
+
+/// What may go and what must stay.
+struct PruneOptions {
+  CheckpointId newest = {};  ///< the one just written; newer files could not be read and do not count
+  int64_t keep_last = 2;     ///< so many of the newest stay whole
+  int64_t keep_every = 0;    ///< epochs that are multiples of this stay, without their buffer; 0: none
+  std::vector<CheckpointId> protect = {};  ///< these stay whole
+};
+/// Removes old files, and what killed processes left.
+void prune_checkpoints(const std::filesystem::path& folder, const PruneOptions& options);
 
 }  // namespace ebclr::run

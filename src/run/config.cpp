@@ -11,11 +11,15 @@
 #include "core/text.h"
 #include "run/legacy_config.h"
 #include "run/shipped.h"
+#include "run/yaml.h"
 
 namespace ebclr::run {
 namespace {
 
 constexpr std::string_view kConfigComponent = "config";
+constexpr uint64_t kMaxConfig = 1 << 20;
+// What the configuration of a run ends in, so that one that was cut is noticed; version 1.0 wrote none.
+constexpr std::string_view kEndOfDocument = "...", kLastKeyOfVersion1 = "\n  test: ";
 
 const Field* find_field(const std::string& key) {
   for (const auto& f : fields())
@@ -56,13 +60,8 @@ void flatten(const YAML::Node& node, const std::string& prefix, const std::strin
   }
 }
 
-YAML::Node parse_yaml(const std::string& yaml, const std::string& origin) {
-  try {
-    return YAML::Load(yaml);
-  } catch (const YAML::Exception& e) {
-    core::usage_error(kConfigComponent,
-                      fmt::format("{}: line {}: not valid YAML ({})", origin, e.mark.line + 1, e.msg));
-  }
+bool is_released_format(const YAML::Node& node) {
+  return node.IsMap() && (node["bs"] || node["t"] || node["net"]);
 }
 
 }  // namespace
@@ -75,23 +74,22 @@ double Config::effective_lr() const {
 }
 
 bool is_legacy(const std::string& yaml) {
-  const auto node = parse_yaml(yaml, "configuration");
-  return node.IsMap() && (node["bs"] || node["t"] || node["net"]);
+  return is_released_format(load_yaml(yaml, "configuration", kConfigComponent));
 }
 
 Layer parse_layer(const std::string& yaml, const std::string& origin, std::vector<std::string>& warnings) {
-  const auto node = parse_yaml(yaml, origin);
+  const auto node = load_yaml(yaml, origin, kConfigComponent);
   Layer layer{origin, {}};
   if (node.IsNull()) return layer;
   if (!node.IsMap()) core::usage_error(kConfigComponent, fmt::format("{}: expected keys and values", origin));
-  if (is_legacy(yaml)) return translate_legacy(yaml, origin, warnings);
+  if (is_released_format(node)) return translate_legacy(yaml, origin, warnings);
   flatten(node, "", origin, layer);
   return layer;
 }
 
 Layer read_layer(const std::string& file_or_name, std::vector<std::string>& warnings) {
   if (std::filesystem::is_regular_file(file_or_name))
-    return parse_layer(core::read_text(file_or_name, kConfigComponent), file_or_name, warnings);
+    return parse_layer(core::read_text(file_or_name, kConfigComponent, kMaxConfig), file_or_name, warnings);
   if (const auto text = find_shipped(file_or_name)) return parse_layer(*text, file_or_name, warnings);
   std::vector<std::string> names;
   for (const auto& c : shipped_configs()) names.push_back(c.name);
@@ -181,17 +179,22 @@ std::string to_yaml(const Config& config) {
     const std::string head = f.key.substr(0, dot);
     if (head != section) out += fmt::format("{}{}:\n", section.empty() ? "" : "\n", head);
     section = head;
-    const std::string value = f.get(config);
-    // Text that YAML could read as something else is quoted.
-    YAML::Emitter emitter;
-    emitter << value;
-    const bool plain = !value.empty() && value.find_first_of(":#{}[],&*!|>'\"%@`\\\n") == std::string::npos;
-    out += fmt::format("  {}: {}\n", f.key.substr(dot + 1),
-                       plain           ? value
-                       : value.empty() ? "\"\""
-                                       : std::string(emitter.c_str()));
+    out += fmt::format("  {}: {}\n", f.key.substr(dot + 1), yaml_scalar(f.get(config)));
   }
-  return out;
+  return out.append(kEndOfDocument).append("\n");
+}
+
+Layer read_run_layer(const std::filesystem::path& file) {
+  std::vector<std::string> warnings;
+  const std::string text = core::read_text(file, kConfigComponent, kMaxConfig);
+  const bool ended = text.ends_with(fmt::format("\n{}\n", kEndOfDocument));
+  if (!ended && text.find(kLastKeyOfVersion1) == std::string::npos)
+    core::usage_error(
+        kConfigComponent,
+        fmt::format("{}: is not whole (its last line must be \"{}\"); take it from where the run "
+                    "was copied from",
+                    file.string(), kEndOfDocument));
+  return parse_layer(text, file.string(), warnings);
 }
 
 }  // namespace ebclr::run

@@ -36,6 +36,8 @@ struct TrainOptions {
 struct GuardOptions {
   int64_t tries = 3;       ///< roll-backs before giving up
   double lr_factor = 0.5;  ///< learning rate after each of them
+  int64_t healthy = 50;    ///< steps beyond a checkpoint until it is good; at most an epoch
+  int64_t recover = 1000;  ///< healthy steps beyond the last fault until the tries are counted anew
   double max_gap = 0;      ///< |E(samples) - E(data)|; 0: nine tenths of what tau allows
   double max_output_norm = 1e4;
   double max_grad_norm = 1e6;
@@ -100,6 +102,8 @@ struct Layer {
 Layer parse_layer(const std::string& yaml, const std::string& origin, std::vector<std::string>& warnings);
 /// A layer from a file or the name of a shipped configuration.
 Layer read_layer(const std::string& file_or_name, std::vector<std::string>& warnings);
+/// The layer of a run's own config.yaml; a file that was cut short is refused.
+Layer read_run_layer(const std::filesystem::path& file);
 /// "key=value" from the command line.
 std::pair<std::string, std::string> parse_assignment(const std::string& text);
 

@@ -317,6 +317,11 @@ std::vector<Field> make_fields() {
   add(field("train.seed", AT(train.seed), "decides every random draw"));
   add(field("guard.tries", AT(guard.tries), "roll-backs after divergence before giving up", kNotNegative));
   add(field("guard.lr_factor", AT(guard.lr_factor), "learning rate factor after each of them", {1e-6, 1}));
+  add(field("guard.healthy", AT(guard.healthy),
+            "healthy steps beyond a checkpoint before it is one to go back to; at most an epoch",
+            kAtLeastOne));
+  add(field("guard.recover", AT(guard.recover),
+            "healthy steps beyond the last fault after which the tries are counted anew", kAtLeastOne));
   add(field("guard.max_gap", AT(guard.max_gap),
             "ebclr: |E(samples) - E(data)| that counts as divergence; 0: nine tenths of what tau allows",
             kNotNegative));

@@ -56,7 +56,8 @@ std::vector<std::string> import_released(const fs::path& checkpoint, const std::
                                          const fs::path& out) {
   std::vector<std::string> notes;
   const auto config = resolve({read_layer(config_name, notes)});
-  const auto value = read_torch_file(checkpoint);
+  const auto file = read_torch_file(checkpoint);
+  const auto& value = file.root();
   if (!value.dict())
     core::usage_error(kImportComponent,
                       fmt::format("{}: expected a dictionary with enc_state_dict and proj_state_dict",

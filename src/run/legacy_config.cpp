@@ -1,12 +1,11 @@
 #include "run/legacy_config.h"
 
 #include <fmt/format.h>
-#include <yaml-cpp/yaml.h>
-
 #include <set>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "run/yaml.h"
 
 namespace ebclr::run {
 namespace {
@@ -15,7 +14,7 @@ namespace {
 class Reader {
  public:
   Reader(const std::string& yaml, std::string origin) : origin_(std::move(origin)) {
-    flatten(YAML::Load(yaml), "");
+    flatten(load_yaml(yaml, origin_, "config"), "");
   }
 
   bool has(const std::string& key) const { return values_.count(key) != 0; }
@@ -29,7 +28,7 @@ class Reader {
     const auto text = take(key);
     if (!text) return fallback;
     try {
-      return YAML::Load(*text).as<double>();
+      return YAML::Node(*text).as<double>();
     } catch (const YAML::Exception&) {
       core::usage_error("config", fmt::format("{}: {} is '{}'; expected a number", origin_, key, *text));
     }
@@ -38,7 +37,7 @@ class Reader {
     const auto text = take(key);
     if (!text) return fallback;
     try {
-      return YAML::Load(*text).as<bool>();
+      return YAML::Node(*text).as<bool>();
     } catch (const YAML::Exception&) {
       core::usage_error("config", fmt::format("{}: {} is '{}'; expected true or false", origin_, key, *text));
     }
@@ -128,116 +127,146 @@ std::string guess_method(const Reader& r, std::vector<std::string>& warnings, co
   return "simsiam";
 }
 
-}  // namespace
+/// Turns the keys of one file into ours, a group at a time.
+class Translator {
+ public:
+  Translator(const std::string& yaml, const std::string& origin, std::vector<std::string>& warnings)
+      : r_(yaml, origin), origin_(origin), warnings_(warnings), layer_{origin, {}} {}
 
-Layer translate_legacy(const std::string& yaml, const std::string& origin,
-                       std::vector<std::string>& warnings) {
-  Reader r(yaml, origin);
-  Layer layer{origin, {}};
-  const auto set = [&](const std::string& key, const std::string& value) {
-    layer.values.emplace_back(key, value);
-  };
-  const auto copy = [&](const std::string& from, const std::string& to) {
-    if (const auto v = r.take(from)) set(to, *v);
-  };
-  const auto warn = [&](const std::string& text) { warnings.push_back(origin + ": " + text); };
-
-  const std::string method = guess_method(r, warnings, origin);
-  set("method.name", method);
-  copy("bs", "train.batch_size");
-  copy("epochs", "train.epochs");
-  copy("p_iter", "log.every");
-  if (r.take("p_epoch")) warn("p_epoch is ignored; log.every counts steps");
-  copy("s_epoch", "checkpoint.keep_every");
-  if (!r.flag("save_buffer", true))
-    warn("save_buffer: false is ignored; exact resume needs the newest buffer");
-  if (!r.flag("normalize", true))
-    core::usage_error("config",
-                      origin + ": normalize: false is not supported; projections are always normalised");
-
-  if (const auto t = r.take("temperature")) {
-    // For EBCLR the temperature divides squared distances, as ours does; the rivals' divides the cosine.
-    if (method == "ebclr") set("method.tau", *t);
-    if (method == "simclr") set("simclr.temperature", *t);
-    if (method == "moco") set("moco.temperature", *t);
+  Layer run() {
+    method_ = guess_method(r_, warnings_, origin_);
+    set("method.name", method_);
+    training();
+    objective();
+    chains();
+    optimizer();
+    network();
+    images();
+    views();
+    r_.check_all_known(kKeys);
+    return std::move(layer_);
   }
-  copy("queue_size", "moco.queue");
-  if (const auto m = r.take("momentum")) set(method == "moco" ? "moco.momentum" : "byol.momentum", *m);
-  copy("lmda1", "method.output_l2");
-  copy("lmda2", "method.lambda");
 
-  copy("sgld.iter", "sampler.steps");
-  copy("sgld.lr", "sampler.step_size");
-  copy("sgld.min_std", "sampler.sigma_min");
-  copy("sgld.max_std", "sampler.sigma_max");
-  copy("sgld.threshold", "sampler.decay");
-  copy("sgld.tau", "sampler.clamp");
-  copy("buffer.size", "buffer.size");
-  copy("buffer.rho", "buffer.rho");
-  if (r.take("buffer.bs")) warn("buffer.bs is ignored; every image has its own random view");
-  if (method == "ebclr") {
-    const double cd = r.number("buffer.CD_ratio", 0);
+ private:
+  void set(const std::string& key, const std::string& value) { layer_.values.emplace_back(key, value); }
+  void copy(const std::string& from, const std::string& to) {
+    if (const auto v = r_.take(from)) set(to, *v);
+  }
+  void copy_all(std::initializer_list<std::pair<const char*, const char*>> pairs) {
+    for (const auto& [from, to] : pairs) copy(from, to);
+  }
+  void warn(const std::string& text) { warnings_.push_back(origin_ + ": " + text); }
+  [[noreturn]] void refuse(const std::string& text) const {
+    core::usage_error("config", fmt::format("{}: {}", origin_, text));
+  }
+
+  void training() {
+    copy_all({{"bs", "train.batch_size"},
+              {"epochs", "train.epochs"},
+              {"p_iter", "log.every"},
+              {"s_epoch", "checkpoint.keep_every"}});
+    if (r_.take("p_epoch")) warn("p_epoch is ignored; log.every counts steps");
+    if (!r_.flag("save_buffer", true))
+      warn("save_buffer: false is ignored; exact resume needs the newest buffer");
+  }
+
+  void objective() {
+    if (!r_.flag("normalize", true))
+      refuse("normalize: false is not supported; projections are always normalised");
+    if (const auto t = r_.take("temperature")) {
+      // For EBCLR the temperature divides squared distances, as ours does; the rivals' divides the cosine.
+      if (method_ == "ebclr") set("method.tau", *t);
+      if (method_ == "simclr") set("simclr.temperature", *t);
+      if (method_ == "moco") set("moco.temperature", *t);
+    }
+    copy("queue_size", "moco.queue");
+    if (const auto m = r_.take("momentum")) set(method_ == "moco" ? "moco.momentum" : "byol.momentum", *m);
+    copy("lmda1", "method.output_l2");
+    copy("lmda2", "method.lambda");
+  }
+
+  void chains() {
+    copy_all({{"sgld.iter", "sampler.steps"},
+              {"sgld.lr", "sampler.step_size"},
+              {"sgld.min_std", "sampler.sigma_min"},
+              {"sgld.max_std", "sampler.sigma_max"},
+              {"sgld.threshold", "sampler.decay"},
+              {"sgld.tau", "sampler.clamp"},
+              {"buffer.size", "buffer.size"},
+              {"buffer.rho", "buffer.rho"}});
+    if (r_.take("buffer.bs")) warn("buffer.bs is ignored; every image has its own random view");
+    if (method_ != "ebclr") return;
+    const double cd = r_.number("buffer.CD_ratio", 0);
     if (cd != 0 && cd != 1)
-      core::usage_error(
-          "config",
-          fmt::format("{}: buffer.CD_ratio {}: mixtures of data and noise are not supported; use 0 or 1",
-                      origin, cd));
+      refuse(fmt::format("buffer.CD_ratio {}: mixtures of data and noise are not supported; use 0 or 1", cd));
     set("buffer.proposal", cd == 1 ? "data" : "uniform");
   }
 
-  copy("optim.optimizer", "optimizer.kind");
-  copy("optim.init_lr", "optimizer.lr");
-  copy("optim.weight_decay", "optimizer.weight_decay");
-  if (const auto s = r.take("optim.lr_schedule")) {
-    if (*s == "const")
-      set("optimizer.schedule", "constant");
-    else if (*s == "cosine" || *s == "cos")
-      set("optimizer.schedule", "cosine");
-    else
-      core::usage_error("config",
-                        fmt::format("{}: optim.lr_schedule '{}'; expected const or cosine", origin, *s));
+  void optimizer() {
+    copy_all({{"optim.optimizer", "optimizer.kind"},
+              {"optim.init_lr", "optimizer.lr"},
+              {"optim.weight_decay", "optimizer.weight_decay"}});
+    const auto schedule = r_.take("optim.lr_schedule");
+    if (!schedule) return;
+    const bool cosine = *schedule == "cosine" || *schedule == "cos";
+    if (!cosine && *schedule != "const")
+      refuse(fmt::format("optim.lr_schedule '{}'; expected const or cosine", *schedule));
+    set("optimizer.schedule", cosine ? "cosine" : "constant");
   }
 
-  copy("net.encoder", "encoder.arch");
-  set("encoder.norm", r.flag("net.use_bn", false) ? "batch" : "none");
-  if (r.flag("net.use_sn", false))
-    core::usage_error("config", origin + ": net.use_sn: spectral norm is not implemented; set it to false");
-  if (r.flag("net.use_wn", false))
-    core::usage_error("config", origin + ": net.use_wn: weight norm is not implemented; set it to false");
-  if (const auto a = r.take("net.act")) {
-    if (*a != "lrelu" && *a != "relu")
-      core::usage_error("config", fmt::format("{}: net.act '{}'; expected lrelu or relu", origin, *a));
-    set("encoder.activation", *a == "lrelu" ? "leaky_relu" : "relu");
-    set("head.activation", *a == "lrelu" ? "leaky_relu" : "relu");
+  void network() {
+    copy("net.encoder", "encoder.arch");
+    set("encoder.norm", r_.flag("net.use_bn", false) ? "batch" : "none");
+    if (r_.flag("net.use_sn", false)) refuse("net.use_sn: spectral norm is not implemented; set it to false");
+    if (r_.flag("net.use_wn", false)) refuse("net.use_wn: weight norm is not implemented; set it to false");
+    if (const auto a = r_.take("net.act")) {
+      if (*a != "lrelu" && *a != "relu") refuse(fmt::format("net.act '{}'; expected lrelu or relu", *a));
+      set("encoder.activation", *a == "lrelu" ? "leaky_relu" : "relu");
+      set("head.activation", *a == "lrelu" ? "leaky_relu" : "relu");
+    }
+    copy("net.proj_dim", "head.out");
+    copy("net.proj_layers", "head.layers");
+    r_.take("net.nc");  // the images say how many channels they have
   }
-  copy("net.proj_dim", "head.out");
-  copy("net.proj_layers", "head.layers");
-  r.take("net.nc");  // the images say how many channels they have
 
-  copy("data.dataset", "data.source");
-  if (r.take("data.data_dir")) warn("data.data_dir is ignored; use --data-root or $EBCLR_DATA");
-  if (r.number("data.data_ratio", 1) != 1)
-    warn("data.data_ratio is ignored; use data.limit with a number of images");
+  void images() {
+    copy("data.dataset", "data.source");
+    if (r_.take("data.data_dir")) warn("data.data_dir is ignored; use --data-root or $EBCLR_DATA");
+    if (r_.number("data.data_ratio", 1) != 1)
+      warn("data.data_ratio is ignored; use data.limit with a number of images");
+  }
 
-  copy("t.crop_scale.min", "augment.crop_min");
-  copy("t.crop_scale.max", "augment.crop_max");
-  copy("t.flip_p", "augment.flip");
-  copy("t.jitter.b", "augment.brightness");
-  copy("t.jitter.c", "augment.contrast");
-  copy("t.jitter.s", "augment.saturation");
-  copy("t.jitter.h", "augment.hue");
-  copy("t.jitter_p", "augment.jitter");
-  copy("t.gray_p", "augment.grayscale");
-  copy("t.noise_std", "augment.noise");
-  if (const double blur = r.number("t.blur_scale", 0); blur > 0) {
+  void views() {
+    copy_all({{"t.crop_scale.min", "augment.crop_min"},
+              {"t.crop_scale.max", "augment.crop_max"},
+              {"t.flip_p", "augment.flip"},
+              {"t.jitter.b", "augment.brightness"},
+              {"t.jitter.c", "augment.contrast"},
+              {"t.jitter.s", "augment.saturation"},
+              {"t.jitter.h", "augment.hue"},
+              {"t.jitter_p", "augment.jitter"},
+              {"t.gray_p", "augment.grayscale"},
+              {"t.noise_std", "augment.noise"}});
+    const double blur = r_.number("t.blur_scale", 0);
+    if (blur <= 0) return;
     // The released code blurs every view with a kernel of int(scale * size), made odd: 3 for 28 and 32
     // pixels.
     set("augment.blur", "1");
     set("augment.blur_kernel", "3");
     if (blur != 0.1) warn("t.blur_scale other than 0.1: augment.blur_kernel is set to 3");
   }
-  r.check_all_known(kKeys);
-  return layer;
+
+  Reader r_;
+  std::string origin_, method_;
+  std::vector<std::string>& warnings_;
+  Layer layer_;
+};
+
+}  // namespace
+
+Layer translate_legacy(const std::string& yaml, const std::string& origin,
+                       std::vector<std::string>& warnings) {
+  return Translator(yaml, origin, warnings).run();
 }
 
 }  // namespace ebclr::run

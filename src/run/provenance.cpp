@@ -83,9 +83,9 @@ void record_session(const RunFolder& folder, Session session, bool append) {
 
 std::vector<Session> read_sessions(const RunFolder& folder) {
   std::vector<Session> out;
-  std::ifstream in(folder.provenance());
-  if (!in) return out;
-  const auto j = json::parse(in, nullptr, false);
+  std::error_code ec;
+  if (!std::filesystem::exists(folder.provenance(), ec)) return out;
+  const auto j = json::parse(core::read_text(folder.provenance(), "run.provenance"), nullptr, false);
   if (!j.is_object() || !j.contains("sessions") || !j["sessions"].is_array()) return out;
   for (const auto& s : j["sessions"])
     if (s.is_object()) out.push_back(from_json(s));

@@ -35,8 +35,7 @@ Run Run::open(const fs::path& folder) {
     core::usage_error("run", fmt::format("{}: no such run folder", folder.string()));
   if (!fs::exists(run.folder_.config()))
     core::usage_error("run", fmt::format("{}: not a run folder (it has no config.yaml)", folder.string()));
-  std::vector<std::string> warnings;
-  run.config_ = resolve({read_layer(run.folder_.config().string(), warnings)});
+  run.config_ = resolve({read_run_layer(run.folder_.config())});
   return run;
 }
 

@@ -1,22 +1,33 @@
 #include "run/torch_file.h"
 
-#include <caffe2/serialize/inline_container.h>
 #include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <bit>
 #include <cstring>
+#include <deque>
 #include <map>
+#include <stdexcept>
 
 #include "core/error.h"
+#include "core/files.h"
+#include "run/stored_zip.h"
 
 namespace ebclr::run {
+
+struct TorchFile::Arena {
+  std::vector<std::byte> bytes;
+  std::deque<TorchValue::List> lists;
+  std::deque<TorchValue::Items> dicts;
+  std::deque<std::string> names;
+};
+
 namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kTorchFileComponent = "import";
-using List = std::vector<TorchValue>;
-using Zip = caffe2::serialize::PyTorchStreamReader;
+using List = TorchValue::List;
+using Items = TorchValue::Items;
 
 // Storage classes of torch.save by name.
 constexpr std::pair<std::string_view, torch::Dtype> kStorages[] = {
@@ -26,145 +37,216 @@ constexpr std::pair<std::string_view, torch::Dtype> kStorages[] = {
     {"torch.ShortStorage", torch::kInt16},   {"torch.CharStorage", torch::kInt8},
     {"torch.ByteStorage", torch::kUInt8},    {"torch.BoolStorage", torch::kBool}};
 
-/// A stack machine for the opcodes that plain data needs.
+// Pickle's opcodes, as far as data needs them.
+enum Op : uint8_t {
+  kMark = '(',
+  kStop = '.',
+  kPop = '0',
+  kNone = 'N',
+  kBinInt = 'J',
+  kBinInt1 = 'K',
+  kBinInt2 = 'M',
+  kBinFloat = 'G',
+  kBinUnicode = 'X',
+  kShortBinString = 'U',
+  kEmptyDict = '}',
+  kEmptyList = ']',
+  kEmptyTuple = ')',
+  kTuple = 't',
+  kList = 'l',
+  kAppend = 'a',
+  kAppends = 'e',
+  kSetItem = 's',
+  kSetItems = 'u',
+  kBinPut = 'q',
+  kLongBinPut = 'r',
+  kBinGet = 'h',
+  kLongBinGet = 'j',
+  kGlobal = 'c',
+  kBinPersId = 'Q',
+  kReduce = 'R',
+  kBuild = 'b',
+  kProto = 0x80,
+  kNewObj = 0x81,
+  kTuple1 = 0x85,
+  kTuple2 = 0x86,
+  kTuple3 = 0x87,
+  kNewTrue = 0x88,
+  kNewFalse = 0x89,
+  kLong1 = 0x8a,
+  kShortBinUnicode = 0x8c,
+  kStackGlobal = 0x93,
+  kMemoize = 0x94,
+  kFrame = 0x95,
+};
+
+/// A stack machine for the opcodes that plain data needs. Each opcode belongs to one of four groups.
 class Unpickler {
  public:
-  Unpickler(std::string_view program, Zip& zip, std::string name)
-      : p_(program), zip_(zip), name_(std::move(name)) {}
+  Unpickler(std::string_view program, const StoredZip& zip, std::string prefix, std::string name,
+            TorchFile::Arena& arena)
+      : p_(program),
+        zip_(zip),
+        prefix_(std::move(prefix)),
+        name_(std::move(name)),
+        arena_(arena),
+        budget_(kSharing * arena.bytes.size()) {}
 
   TorchValue run() {
     for (;;) {
       const auto op = byte();
-      switch (op) {
-        case 0x80:
-          byte();
-          break;  // PROTO
-        case 0x95:
-          take(8);
-          break;  // FRAME
-        case '.':
-          return pop();  // STOP
-        case '(':
-          marks_.push_back(stack_.size());
-          break;  // MARK
-        case '0':
-          pop();
-          break;  // POP
-        case 'N':
-          push({});
-          break;  // NONE
-        case 0x88:
-          push({true});
-          break;  // NEWTRUE
-        case 0x89:
-          push({false});
-          break;  // NEWFALSE
-        case 'K':
-          push({int64_t{byte()}});
-          break;  // BININT1
-        case 'M':
-          push({int64_t{number<uint16_t>()}});
-          break;  // BININT2
-        case 'J':
-          push({int64_t{number<int32_t>()}});
-          break;  // BININT
-        case 0x8a:
-          push({long_integer(byte())});
-          break;  // LONG1
-        case 'G':
-          push({big_endian_double()});
-          break;  // BINFLOAT
-        case 'X':
-          push({std::string(take(number<uint32_t>()))});
-          break;  // BINUNICODE
-        case 0x8c:
-          push({std::string(take(byte()))});
-          break;  // SHORT_BINUNICODE
-        case 'U':
-          push({std::string(take(byte()))});
-          break;  // SHORT_BINSTRING
-        case '}':
-          push({std::make_shared<TorchValue::Items>()});
-          break;  // EMPTY_DICT
-        case ']':
-        case ')':
-          push({std::make_shared<List>()});
-          break;  // EMPTY_LIST, EMPTY_TUPLE
-        case 0x85:
-          collect(stack_.size() - need(1));
-          break;  // TUPLE1
-        case 0x86:
-          collect(stack_.size() - need(2));
-          break;  // TUPLE2
-        case 0x87:
-          collect(stack_.size() - need(3));
-          break;  // TUPLE3
-        case 't':
-        case 'l':
-          collect(mark());
-          break;  // TUPLE, LIST
-        case 'a':
-          append(stack_.size() - need(1));
-          break;  // APPEND
-        case 'e':
-          append(mark());
-          break;  // APPENDS
-        case 's':
-          set_items(stack_.size() - need(2));
-          break;  // SETITEM
-        case 'u':
-          set_items(mark());
-          break;  // SETITEMS
-        case 'q':
-          memo_[byte()] = top();
-          break;  // BINPUT
-        case 'r':
-          memo_[number<uint32_t>()] = top();
-          break;  // LONG_BINPUT
-        case 0x94:
-          memo_[memo_.size()] = top();
-          break;  // MEMOIZE
-        case 'h':
-          push(recall(byte()));
-          break;  // BINGET
-        case 'j':
-          push(recall(number<uint32_t>()));
-          break;  // LONG_BINGET
-        case 'c': {
-          const auto module = line();
-          push({TorchValue::Opaque{module + "." + line()}});
-          break;
-        }  // GLOBAL
-        case 0x93: {
-          const auto n = pop(), m = pop();
-          push({TorchValue::Opaque{words(m) + "." + words(n)}});
-          break;
-        }  // STACK_GLOBAL
-        case 'Q':
-          push(load_storage(pop()));
-          break;  // BINPERSID
-        case 'R': {
-          const auto args = pop();
-          push(reduce(pop(), args));
-          break;
-        }  // REDUCE
-        case 0x81: {
-          pop();
-          const auto cls = pop();
-          push(cls);
-          break;
-        }  // NEWOBJ: inert
-        case 'b':
-          pop();
-          break;  // BUILD: attributes are of no interest
-        default:
-          fail(fmt::format("unknown pickle opcode 0x{:02x}", op));
-      }
-      if (stack_.size() > 10'000'000) fail("the program is too large");
+      if (op == kStop) return pop();
+      if (!scalar(op) && !container(op) && !memory(op) && !object(op))
+        fail(fmt::format("unknown pickle opcode 0x{:02x}", op));
     }
   }
 
  private:
+  // A state dict may name a tensor more than once; a file that multiplies itself is hostile.
+  static constexpr size_t kSharing = 8;
+
+  bool scalar(uint8_t op) {
+    switch (op) {
+      case kNone:
+        push({});
+        return true;
+      case kNewTrue:
+        push({true});
+        return true;
+      case kNewFalse:
+        push({false});
+        return true;
+      case kBinInt1:
+        push({int64_t{byte()}});
+        return true;
+      case kBinInt2:
+        push({int64_t{number<uint16_t>()}});
+        return true;
+      case kBinInt:
+        push({int64_t{number<int32_t>()}});
+        return true;
+      case kLong1:
+        push({long_integer(byte())});
+        return true;
+      case kBinFloat:
+        push({big_endian_double()});
+        return true;
+      case kBinUnicode:
+        push({take(number<uint32_t>())});
+        return true;
+      case kShortBinUnicode:
+      case kShortBinString:
+        push({take(byte())});
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  bool container(uint8_t op) {
+    switch (op) {
+      case kEmptyDict:
+        push({&arena_.dicts.emplace_back()});
+        return true;
+      case kEmptyList:
+      case kEmptyTuple:
+        push({&arena_.lists.emplace_back()});
+        return true;
+      case kTuple1:
+        collect(below(1));
+        return true;
+      case kTuple2:
+        collect(below(2));
+        return true;
+      case kTuple3:
+        collect(below(3));
+        return true;
+      case kTuple:
+      case kList:
+        collect(mark());
+        return true;
+      case kAppend:
+        append(below(1));
+        return true;
+      case kAppends:
+        append(mark());
+        return true;
+      case kSetItem:
+        set_items(below(2));
+        return true;
+      case kSetItems:
+        set_items(mark());
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  bool memory(uint8_t op) {
+    switch (op) {
+      case kProto:
+        byte();
+        return true;
+      case kFrame:
+        take(8);
+        return true;
+      case kMark:
+        marks_.push_back(stack_.size());
+        return true;
+      case kPop:
+        pop();
+        return true;
+      case kBinPut:
+        memo_[byte()] = top();
+        return true;
+      case kLongBinPut:
+        memo_[number<uint32_t>()] = top();
+        return true;
+      case kMemoize:
+        memo_[memo_.size()] = top();
+        return true;
+      case kBinGet:
+        push(recall(byte()));
+        return true;
+      case kLongBinGet:
+        push(recall(number<uint32_t>()));
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  bool object(uint8_t op) {
+    switch (op) {
+      case kGlobal: {
+        const auto module = line();
+        push(opaque(module, line()));
+        return true;
+      }
+      case kStackGlobal: {
+        const auto name = pop(), module = pop();
+        push(opaque(words(module), words(name)));
+        return true;
+      }
+      case kBinPersId:
+        push(load_storage(pop()));
+        return true;
+      case kReduce: {
+        const auto args = pop();
+        push(reduce(pop(), args));
+        return true;
+      }
+      case kNewObj:
+        pop();
+        return true;  // the class stands for its object: inert
+      case kBuild:
+        pop();
+        return true;  // attributes are of no interest
+      default:
+        return false;
+    }
+  }
+
   [[noreturn]] void fail(std::string_view what) const {
     core::usage_error(kTorchFileComponent, fmt::format("{}: offset {} of its pickle: {}", name_, at_, what));
   }
@@ -194,77 +276,78 @@ class Unpickler {
     for (char c : text) v = v << 8 | static_cast<uint8_t>(c);
     return std::bit_cast<double>(v);
   }
-  std::string line() {
+  std::string_view line() {
     const auto end = p_.find('\n', at_);
     if (end == std::string_view::npos) fail("the program ends too early");
-    std::string text(p_.substr(at_, end - at_));
+    const auto text = p_.substr(at_, end - at_);
     at_ = end + 1;
     return text;
   }
+  TorchValue opaque(std::string_view module, std::string_view name) {
+    std::string& text = arena_.names.emplace_back(module);
+    return {TorchValue::Opaque{text.append(".").append(name)}};
+  }
   void push(TorchValue v) { stack_.push_back(std::move(v)); }
-  size_t need(size_t n) const {
+  /// Index of the n-th value from the top.
+  size_t below(size_t n) const {
     if (stack_.size() < n) fail("the stack is empty");
-    return n;
+    return stack_.size() - n;
   }
   TorchValue pop() {
-    need(1);
+    below(1);
     auto v = std::move(stack_.back());
     stack_.pop_back();
     return v;
   }
-  const TorchValue& top() const {
-    need(1);
-    return stack_.back();
-  }
+  const TorchValue& top() const { return stack_[below(1)]; }
   size_t mark() {
     if (marks_.empty() || marks_.back() > stack_.size()) fail("a mark is missing");
     const auto at = marks_.back();
     marks_.pop_back();
     return at;
   }
-  TorchValue recall(uint64_t index) {
+  TorchValue recall(uint64_t index) const {
     const auto it = memo_.find(index);
     if (it == memo_.end()) fail("an unknown memory cell");
     return it->second;
   }
-  std::string words(const TorchValue& v) const {
+  std::string_view words(const TorchValue& v) const {
     const auto* text = v.text();
     if (!text) fail("expected text");
+    if (text->size() > 1000) fail("a name is too long");  // names are copied
     return *text;
   }
   void collect(size_t from) {
-    auto list = std::make_shared<List>(std::make_move_iterator(stack_.begin() + static_cast<int64_t>(from)),
-                                       std::make_move_iterator(stack_.end()));
+    auto& list =
+        arena_.lists.emplace_back(std::make_move_iterator(stack_.begin() + static_cast<int64_t>(from)),
+                                  std::make_move_iterator(stack_.end()));
     stack_.resize(from);
-    push({list});
+    push({&list});
   }
   void append(size_t from) {
     if (from == 0) fail("nothing to append to");
-    auto* list = std::get_if<std::shared_ptr<List>>(&stack_[from - 1].data);
-    if (list) (*list)->insert((*list)->end(), stack_.begin() + static_cast<int64_t>(from), stack_.end());
+    if (auto** list = std::get_if<List*>(&stack_[from - 1].data))
+      (*list)->insert((*list)->end(), stack_.begin() + static_cast<int64_t>(from), stack_.end());
     stack_.resize(from);
   }
   void set_items(size_t from) {
     if (from == 0 || (stack_.size() - from) % 2) fail("a dictionary is malformed");
-    auto* dict = std::get_if<std::shared_ptr<TorchValue::Items>>(&stack_[from - 1].data);
-    if (dict)
+    if (auto** dict = std::get_if<Items*>(&stack_[from - 1].data))
       for (size_t i = from; i + 1 < stack_.size(); i += 2) (*dict)->emplace_back(stack_[i], stack_[i + 1]);
     stack_.resize(from);
   }
   // ("storage", class, key, location, size)
-  TorchValue load_storage(const TorchValue& id) {
+  TorchValue load_storage(const TorchValue& id) const {
     const auto* parts = id.sequence();
     if (!parts || parts->size() < 5 || !(*parts)[2].text()) fail("a storage is malformed");
-    const auto* cls = std::get_if<TorchValue::Opaque>(&(*parts)[1].data);
-    const auto* size = std::get_if<int64_t>(&(*parts)[4].data);
-    if (cls && size)
+    if (const auto* cls = std::get_if<TorchValue::Opaque>(&(*parts)[1].data))
       for (const auto& [name, dtype] : kStorages)
-        if (name == cls->name) return {TorchValue::Storage{dtype, *(*parts)[2].text(), *size}};
+        if (name == cls->name) return {TorchValue::Storage{dtype, *(*parts)[2].text()}};
     fail("a storage of unknown type");
   }
   TorchValue reduce(const TorchValue& function, const TorchValue& args) {
     const auto* f = std::get_if<TorchValue::Opaque>(&function.data);
-    if (f && f->name == "collections.OrderedDict") return {std::make_shared<TorchValue::Items>()};
+    if (f && f->name == "collections.OrderedDict") return {&arena_.dicts.emplace_back()};
     if (f && f->name == "torch._utils._rebuild_tensor_v2") return {rebuild(args)};
     return {TorchValue::Opaque{f ? f->name : "?"}};
   }
@@ -276,27 +359,55 @@ class Unpickler {
     const auto* offset = std::get_if<int64_t>(&(*a)[1].data);
     const auto sizes = integers((*a)[2]), strides = integers((*a)[3]);
     if (!storage || !offset || sizes.size() != strides.size()) fail("a tensor is malformed");
-    at::DataPtr data;
-    size_t bytes = 0;
+    const auto& flat = storage_data(*storage);
+    const auto count = elements(*offset, sizes, strides, flat.numel());
+    if (count == 0) return torch::empty(sizes, storage->dtype);
+    charge(static_cast<size_t>(count) * torch::elementSize(storage->dtype));
+    return torch::as_strided(flat, sizes, strides, *offset).clone(at::MemoryFormat::Contiguous);
+  }
+  void charge(size_t bytes) {
+    if (bytes > budget_) fail("its tensors are far larger than the file; such a file is not read");
+    budget_ -= bytes;
+  }
+  // A storage's bytes, copied once: an entry may lie anywhere in the file, and a tensor wants alignment.
+  const torch::Tensor& storage_data(const TorchValue::Storage& s) {
+    const auto [it, is_new] = storages_.try_emplace({s.key, s.dtype});
+    if (!is_new) return it->second;
+    const auto data = record(s.key);
+    const auto width = torch::elementSize(s.dtype), count = data.size() / width;
+    charge(count * width);
+    it->second = torch::empty({static_cast<int64_t>(count)}, s.dtype);
+    if (count > 0) std::memcpy(it->second.data_ptr(), data.data(), count * width);
+    return it->second;
+  }
+  std::string_view record(std::string_view key) const {
     try {
-      std::tie(data, bytes) = zip_.getRecord("data/" + storage->key);
-    } catch (const std::exception&) {
-      fail(fmt::format("the data of tensor {} is missing or damaged", storage->key));
+      return zip_.at(fmt::format("{}data/{}", prefix_, key));
+    } catch (const std::invalid_argument&) {
+      fail(fmt::format("the data of tensor {} is missing or damaged", key.substr(0, 40)));
     }
-    // Where the last element lies decides whether the view stays inside its storage.
-    const auto limit = static_cast<int64_t>(bytes / torch::elementSize(storage->dtype));
-    int64_t last = *offset;
+  }
+  // How many elements a view has, all of which must lie inside its data and none of which may count twice.
+  int64_t elements(int64_t offset, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
+                   int64_t limit) const {
+    int64_t count = 1;
     bool empty = false;
+    if (offset < 0 || offset > limit) fail("a tensor reaches outside its data");
     for (size_t i = 0; i < sizes.size(); ++i) {
       if (sizes[i] < 0 || strides[i] < 0 || sizes[i] > limit || strides[i] > limit)
         fail("a tensor has impossible sizes");
       empty |= sizes[i] == 0;
-      last += (sizes[i] - 1) * strides[i];
     }
-    if (*offset < 0 || (!empty && last >= limit)) fail("a tensor reaches outside its data");
-    if (empty) return torch::empty(sizes, storage->dtype);
-    const auto flat = torch::from_blob(data.get(), {limit}, storage->dtype);
-    return torch::as_strided(flat, sizes, strides, *offset).clone(at::MemoryFormat::Contiguous);
+    if (empty) return 0;
+    int64_t room = limit - 1 - offset;  // from the first element to the last
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      if (strides[i] > 0 && sizes[i] - 1 > room / strides[i]) fail("a tensor reaches outside its data");
+      room -= (sizes[i] - 1) * strides[i];
+      if (count > limit / sizes[i]) fail("a tensor has more elements than its data");
+      count *= sizes[i];
+    }
+    if (room < 0) fail("a tensor reaches outside its data");
+    return count;
   }
   std::vector<int64_t> integers(const TorchValue& v) const {
     const auto* list = v.sequence();
@@ -311,27 +422,39 @@ class Unpickler {
   }
 
   std::string_view p_;
-  Zip& zip_;
-  std::string name_;
+  const StoredZip& zip_;
+  std::string prefix_, name_;
+  TorchFile::Arena& arena_;
+  size_t budget_;  // bytes of tensors that may still be made
   size_t at_ = 0;
   std::vector<TorchValue> stack_;
   std::vector<size_t> marks_;
   std::map<uint64_t, TorchValue> memo_;
+  std::map<std::pair<std::string_view, torch::Dtype>, torch::Tensor> storages_;
 };
+
+// torch.save puts everything below one folder, named after the file.
+std::string folder_of_pickle(const StoredZip& zip) {
+  constexpr std::string_view pickle = "data.pkl";
+  for (const auto& [name, content] : zip.entries())
+    if (name == pickle || (name.ends_with(pickle) && name.find('/') == name.size() - pickle.size() - 1))
+      return name.substr(0, name.size() - pickle.size());
+  throw std::invalid_argument("it has no data.pkl");
+}
 
 }  // namespace
 
 const TorchValue::Items* TorchValue::dict() const {
-  const auto* d = std::get_if<std::shared_ptr<Items>>(&data);
-  return d ? d->get() : nullptr;
+  const auto* d = std::get_if<Items*>(&data);
+  return d ? *d : nullptr;
 }
 
-const std::vector<TorchValue>* TorchValue::sequence() const {
-  const auto* l = std::get_if<std::shared_ptr<std::vector<TorchValue>>>(&data);
-  return l ? l->get() : nullptr;
+const TorchValue::List* TorchValue::sequence() const {
+  const auto* l = std::get_if<List*>(&data);
+  return l ? *l : nullptr;
 }
 
-const TorchValue* TorchValue::find(const std::string& key) const {
+const TorchValue* TorchValue::find(std::string_view key) const {
   const auto* items = dict();
   if (!items) return nullptr;
   for (const auto& [k, v] : *items)
@@ -339,22 +462,31 @@ const TorchValue* TorchValue::find(const std::string& key) const {
   return nullptr;
 }
 
-TorchValue read_torch_file(const fs::path& path) {
-  if (!fs::is_regular_file(path))
-    core::usage_error(kTorchFileComponent, fmt::format("{}: no such file", path.string()));
-  std::unique_ptr<Zip> zip;
-  std::string program;
+TorchFile::TorchFile(std::unique_ptr<Arena> arena, TorchValue root)
+    : arena_(std::move(arena)), root_(std::move(root)) {}
+TorchFile::~TorchFile() = default;
+TorchFile::TorchFile(TorchFile&&) noexcept = default;
+
+TorchFile parse_torch_file(std::vector<std::byte> bytes, const std::string& name) {
+  auto arena = std::make_unique<TorchFile::Arena>();
+  arena->bytes = std::move(bytes);
   try {
-    zip = std::make_unique<Zip>(path.string());
-    const auto [data, size] = zip->getRecord("data.pkl");
-    program.assign(static_cast<const char*>(data.get()), size);
-  } catch (const std::exception&) {
+    const StoredZip zip(arena->bytes);
+    const auto prefix = folder_of_pickle(zip);
+    const auto program = zip.at(prefix + "data.pkl");
+    auto root = Unpickler(program, zip, prefix, name, *arena).run();
+    return {std::move(arena), std::move(root)};
+  } catch (const std::invalid_argument& e) {
     core::usage_error(
         kTorchFileComponent,
-        fmt::format("{}: not a (whole) zip file of torch.save; files of torch before 1.6 must be saved anew",
-                    path.string()));
+        fmt::format(
+            "{}: not a (whole) zip file of torch.save ({}); files of torch before 1.6 must be saved anew",
+            name, e.what()));
   }
-  return Unpickler(program, *zip, path.string()).run();
+}
+
+TorchFile read_torch_file(const fs::path& path) {
+  return parse_torch_file(core::read_bytes(path, kTorchFileComponent), path.string());
 }
 
 }  // namespace ebclr::run

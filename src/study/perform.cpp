@@ -49,10 +49,9 @@ bool train_run(const RunSpec& spec, const engine::Placement& placement, const st
                const Report& report) {
   auto images = std::make_shared<data::ImageSet>(data::load(spec.config.data).train);
   const run::RunFolder folder{spec.folder};
-  // A folder without any checkpoint is one that was killed before it began; the lock says that nobody is at
-  // it.
+  // A folder without any checkpoint is one that was killed before it began: the trainer begins anew in it, if
+  // nobody else is at it.
   const bool begun = !run::list_checkpoints(folder.checkpoints()).empty();
-  if (!begun) fs::remove_all(spec.folder);
   Watcher watcher(report);
   train::Trainer trainer({.folder = folder,
                           .config = spec.config,

@@ -10,6 +10,7 @@
 #include "core/files.h"
 #include "core/text.h"
 #include "run/config.h"
+#include "run/yaml.h"
 #include "study/shipped_studies.h"
 
 namespace ebclr::study {
@@ -81,12 +82,7 @@ struct Reader {
 };
 
 YAML::Node parse(const std::string& yaml, const std::string& origin) {
-  try {
-    return YAML::Load(yaml);
-  } catch (const YAML::Exception& e) {
-    core::usage_error(kComponent,
-                      fmt::format("{}: line {}: not valid YAML ({})", origin, e.mark.line + 1, e.msg));
-  }
+  return run::load_yaml(yaml, origin, kComponent);
 }
 
 // How the paper writes names; what is not here is shown as it is.

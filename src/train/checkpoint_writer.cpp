@@ -28,18 +28,26 @@ size_t bytes_of(const core::SafeTensors& content) {
 
 }  // namespace
 
-void CheckpointWriter::submit(const run::Snapshot& snapshot) {
+void CheckpointWriter::write(const run::Snapshot& snapshot,
+                             const std::vector<run::CheckpointId>& protect) const {
+  run::write_checkpoint(folder_, snapshot);
+  prune({snapshot.position.rollbacks, snapshot.position.step}, protect);
+}
+
+void CheckpointWriter::prune(const run::CheckpointId& newest,
+                             const std::vector<run::CheckpointId>& protect) const {
+  run::prune_checkpoints(
+      folder_, {.newest = newest, .keep_last = keep_last_, .keep_every = keep_every_, .protect = protect});
+}
+
+void CheckpointWriter::submit(const run::Snapshot& snapshot, std::vector<run::CheckpointId> protect) {
   wait();
   if (bytes_of(snapshot.tensors) + bytes_of(snapshot.buffer) > kCopyAtMost) {
-    run::write_checkpoint(folder_, snapshot);
-    run::prune_checkpoints(folder_, keep_last_, keep_every_);
+    write(snapshot, protect);
     return;
   }
   auto copy = std::make_shared<run::Snapshot>(run::clone(snapshot));
-  pending_ = std::async(std::launch::async, [this, copy] {
-    run::write_checkpoint(folder_, *copy);
-    run::prune_checkpoints(folder_, keep_last_, keep_every_);
-  });
+  pending_ = std::async(std::launch::async, [this, copy, keep = std::move(protect)] { write(*copy, keep); });
 }
 
 void CheckpointWriter::wait() {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <future>
+#include <vector>
 
 #include "run/checkpoint.h"
 
@@ -16,13 +17,18 @@ class CheckpointWriter {
 
   /// Waits for an earlier write, copies the state and starts to write it (a large one is written before this
   /// returns). An earlier failure is thrown here.
-  void submit(const run::Snapshot& snapshot);
+  /// `protect` names earlier checkpoints that must outlive the pruning.
+  void submit(const run::Snapshot& snapshot, std::vector<run::CheckpointId> protect);
+  /// Removes what is not to be kept; `newest` is the state that the run stands at.
+  void prune(const run::CheckpointId& newest, const std::vector<run::CheckpointId>& protect) const;
   /// Until nothing is under way; throws what went wrong.
   void wait();
   /// Throws at once if a finished write went wrong.
   void poll();
 
  private:
+  void write(const run::Snapshot& snapshot, const std::vector<run::CheckpointId>& protect) const;
+
   std::filesystem::path folder_;
   int64_t keep_last_, keep_every_;
   std::future<void> pending_;

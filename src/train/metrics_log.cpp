@@ -1,49 +1,42 @@
 #include "train/metrics_log.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <sstream>
 
-#include "core/error.h"
-#include "core/files.h"
-
 namespace ebclr::train {
+namespace {
 
-MetricsLog::MetricsLog(std::filesystem::path path, int64_t rollbacks, int64_t step) : path_(std::move(path)) {
-  if (std::filesystem::exists(path_)) {
-    std::istringstream in(core::read_text(path_, "train.metrics"));
+constexpr std::string_view kMetricsComponent = "train.metrics";
+
+// A whole number of a line; -1 when it is none, absent: 0.
+int64_t whole(const nlohmann::json& line, const char* key) {
+  const auto it = line.find(key);
+  if (it == line.end()) return 0;
+  return it->is_number_integer() ? it->get<int64_t>() : -1;
+}
+
+}  // namespace
+
+MetricsLog::MetricsLog(const std::filesystem::path& path, int64_t rollbacks, int64_t step) {
+  std::error_code ec;
+  if (std::filesystem::exists(path, ec)) {
+    std::istringstream in(core::read_text(path, kMetricsComponent));
     std::string kept;
     for (std::string line; std::getline(in, line);) {
       const auto json = nlohmann::json::parse(line, nullptr, false);
       if (!json.is_object()) continue;  // a line cut by a kill
-      const int64_t r = json.value("rollbacks", int64_t{0}), s = json.value("step", int64_t{0});
-      if (r < rollbacks || (r == rollbacks && s <= step)) kept += line + "\n";
+      const int64_t r = whole(json, "rollbacks"), s = whole(json, "step");
+      if (r < 0 || s < 0) continue;  // no line of ours
+      if (r > rollbacks || (r == rollbacks && s > step)) continue;
+      kept += line + "\n";
+      if (json.contains("loss") && json["loss"].is_number()) last_loss_ = json["loss"].get<double>();
     }
-    core::write_atomically(path_, kept, "train.metrics");
+    core::write_atomically(path, kept, kMetricsComponent);
   }
-  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd_ < 0)
-    core::run_error("train.metrics",
-                    fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(errno)));
-}
-
-MetricsLog::~MetricsLog() {
-  if (fd_ >= 0) ::close(fd_);
+  file_ = std::make_unique<core::AppendFile>(path, kMetricsComponent);
 }
 
 void MetricsLog::write(const nlohmann::ordered_json& line) {
-  // One write call per line, so that a kill leaves whole lines.
-  const std::string text = line.dump() + "\n";
-  if (::write(fd_, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    core::run_error(
-        "train.metrics",
-        fmt::format("{}: writing failed: {}", path_.string(),
-                    errno == ENOSPC ? "the disk is full; free some space and resume" : std::strerror(errno)));
+  file_->append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace ebclr::train

@@ -1,7 +1,10 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
+
+#include "core/files.h"
 
 namespace ebclr::train {
 
@@ -10,16 +13,17 @@ class MetricsLog {
  public:
   /// Opens for appending; lines past (rollbacks, step) are removed first, so that a resumed run has no
   /// doubles.
-  MetricsLog(std::filesystem::path path, int64_t rollbacks, int64_t step);
-  ~MetricsLog();
-  MetricsLog(const MetricsLog&) = delete;
-  MetricsLog& operator=(const MetricsLog&) = delete;
-
+  MetricsLog(const std::filesystem::path& path, int64_t rollbacks, int64_t step);
+  /// Appends a line, whole or not at all.
   void write(const nlohmann::ordered_json& line);
+  /// Until all lines so far would survive a power cut.
+  void sync() { file_->sync(); }
+  /// The loss of the newest line that was there at the beginning; 0 when there was none.
+  double last_loss() const { return last_loss_; }
 
  private:
-  std::filesystem::path path_;
-  int fd_ = -1;
+  double last_loss_ = 0;
+  std::unique_ptr<core::AppendFile> file_;
 };
 
 }  // namespace ebclr::train

@@ -4,11 +4,9 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <optional>
 
 #include "core/error.h"
@@ -20,8 +18,10 @@
 #include "plot/plot.h"
 #include "run/provenance.h"
 #include "train/checkpoint_writer.h"
+#include "train/guard.h"
 #include "train/metrics_log.h"
 #include "train/optimizer.h"
+#include "train/run_log.h"
 
 namespace ebclr::train {
 namespace fs = std::filesystem;
@@ -39,16 +39,21 @@ double peak_memory_bytes() {
   return static_cast<double>(usage.ru_maxrss) * 1024;
 }
 
-std::string utc_now() {
-  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  std::tm tm{};
-  ::gmtime_r(&now, &tm);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm);
-  return text;
-}
-
 }  // namespace
+
+void check_run_folder(const run::RunFolder& folder, bool resume) {
+  std::error_code ec;
+  if (resume && !fs::exists(folder.config(), ec))
+    core::usage_error("train",
+                      fmt::format("{}: nothing to resume (it has no config.yaml); begin with --out {}",
+                                  folder.root.string(), folder.root.string()));
+  if (!resume && fs::exists(folder.root, ec) && !fs::is_directory(folder.root, ec))
+    core::usage_error("train", fmt::format("{}: is a file; choose another --out", folder.root.string()));
+  if (!resume && !run::list_checkpoints(folder.checkpoints()).empty())
+    core::usage_error(
+        "train", fmt::format("{}: already holds a run; continue it with --resume {} or choose another --out",
+                             folder.root.string(), folder.root.string()));
+}
 
 struct Trainer::Impl {
   TrainerOptions options;
@@ -56,50 +61,57 @@ struct Trainer::Impl {
   std::shared_ptr<const data::ImageSet> images;
   Observer& observer;
   std::optional<core::FileLock> lock;  // one training at a time in a folder
+  std::optional<RunLog> log;
+  std::optional<Guard> guard;
   std::unique_ptr<methods::Method> method;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<data::Loader> loader;
   std::unique_ptr<CheckpointWriter> writer;
   std::unique_ptr<MetricsLog> metrics;
-  std::ofstream log_file;
   std::function<double()> monitor;
   std::function<void(int64_t)> before_step;
 
+  engine::EngineChoice engine_choice;
   run::Position position;
-  double lr_scale = 1;
+  bool created = false;  // the run folder is new
   double base_lr = 0;
   int64_t steps_per_epoch = 0, total_steps = 0;
-  bool collapse_warned = false;
-  double widest_spread = 0;
+  int64_t interval_images = 0;  // since the last line of metrics.jsonl
+  Clock::time_point interval_start, last_checkpoint;
   double last_knn = std::numeric_limits<double>::quiet_NaN();
 
   Impl(TrainerOptions o, std::shared_ptr<const data::ImageSet> set, Observer& obs)
       : options(std::move(o)), images(std::move(set)), observer(obs) {}
 
-  void note(const std::string& text) {
-    log_file << utc_now() << "  " << text << std::endl;
-    observer.on_note(text);
-  }
-  void warn(const std::string& text) {
-    log_file << utc_now() << "  warning: " << text << std::endl;
-    observer.on_warning(text);
-  }
+  void note(const std::string& text) { log->note(text); }
+  void warn(const std::string& text) { log->warn(text); }
 
-  void check_folder() {
+  void make_folder() {
     std::error_code ec;
     const auto& folder = options.folder;
-    const bool exists = !run::list_checkpoints(folder.checkpoints()).empty();
-    if (options.resume && !fs::exists(folder.config()))
-      core::usage_error("train",
-                        fmt::format("{}: nothing to resume (it is not a run folder)", folder.root.string()));
-    if (!options.resume && exists)
-      core::usage_error(
-          "train",
-          fmt::format("{}: already holds a run; continue it with --resume {} or choose another --out",
-                      folder.root.string(), folder.root.string()));
-    fs::create_directories(folder.root, ec);
-    if (ec)
-      core::run_error("train", fmt::format("{}: cannot be created: {}", folder.root.string(), ec.message()));
+    created = !fs::exists(folder.root, ec);
+    if (created) core::make_folder(folder.root, "train");
+  }
+
+  /// A run that could not begin leaves no folder: what is in it was made by this process.
+  void unmake_folder() {
+    const auto& f = options.folder;
+    if (!created || !run::list_checkpoints(f.checkpoints()).empty()) return;
+    std::error_code ec;
+    log.reset();
+    metrics.reset();
+    if (lock)
+      for (const auto& path :
+           {f.config(), f.metrics(), f.provenance(), f.log(), f.lock(), f.checkpoints() / "clock.jsonl"})
+        fs::remove(path, ec);
+    for (const auto& path : {f.checkpoints(), f.root}) fs::remove(path, ec);  // if they are empty
+  }
+
+  void take_lock() {
+    lock = core::FileLock::try_take(options.folder.lock(), "train");
+    if (!lock)
+      core::usage_error("train", fmt::format("{}: another training is running in this folder",
+                                             options.folder.root.string()));
   }
 
   void check_data() {
@@ -113,16 +125,18 @@ struct Trainer::Impl {
   }
 
   void build() {
-    check_folder();
-    lock = core::FileLock::try_take(options.folder.lock(), "train");
-    if (!lock)
-      core::usage_error("train", fmt::format("{}: another training is running in this folder",
-                                             options.folder.root.string()));
+    check_run_folder(options.folder, options.resume);
     check_data();
-    log_file.open(options.folder.log(), std::ios::app);
-    if (!log_file)
-      core::run_error("train", fmt::format("{}: cannot be written", options.folder.log().string()));
+    make_folder();
+    take_lock();
+    check_run_folder(options.folder, options.resume);  // nobody has begun meanwhile
+    for (const auto& folder : {options.folder.root, options.folder.checkpoints(), options.folder.samples()})
+      core::sweep_temporaries(folder);
+    log.emplace(options.folder.log(), observer);
+    begin();
+  }
 
+  void begin() {
     auto method_options = config.method;
     method_options.encoder.channels = images->channels();
     method_options.seed = config.train.seed;
@@ -134,7 +148,6 @@ struct Trainer::Impl {
     method = options.make_method(method_options, context);
     method->to(options.device);
     method->train();
-    engine::EngineChoice engine_choice;
     for (auto& encoder : method->encoders())
       engine_choice = engine::place(*encoder, nullptr, {options.device, options.engine});
     base_lr = config.effective_lr();
@@ -144,9 +157,17 @@ struct Trainer::Impl {
     make_loader();
     steps_per_epoch = loader->batches_per_epoch();
     total_steps = steps_per_epoch * config.train.epochs;
+    guard.emplace(config, method->limits(), steps_per_epoch);
 
-    if (options.resume) {
+    // A run that was killed before its first checkpoint begins anew.
+    const bool begun = !run::list_checkpoints(options.folder.checkpoints()).empty();
+    if (begun) {
       restore_newest();
+      if (position.step > total_steps)
+        core::usage_error("train",
+                          fmt::format("{}: has {} epochs behind it; it can be made longer, not shorter "
+                                      "than that: --epochs {} is too few",
+                                      options.folder.root.string(), position.epoch, config.train.epochs));
       note(fmt::format("resumed at epoch {} batch {} (step {} of {})", position.epoch, position.batch,
                        position.step, total_steps));
     }
@@ -159,21 +180,26 @@ struct Trainer::Impl {
                          .device = options.device.str(),
                          .threads = at::get_num_threads(),
                          .from_step = position.step},
-                        options.resume);
+                        begun);
+    describe();
+    if (!begun) {
+      // The state before the first step: where a roll-back can always go.
+      save(snapshot());
+      writer->wait();
+    }
+  }
+
+  /// What is trained and on what, for the log.
+  void describe() {
     note(fmt::format("{} on {}: {} images of {}x{}x{}, batch {}, {} steps an epoch, learning rate {}",
                      config.method.name, images->name, images->size(), images->channels(), images->height(),
-                     images->width(), config.train.batch_size, steps_per_epoch, base_lr * lr_scale));
+                     images->width(), config.train.batch_size, steps_per_epoch, base_lr * guard->lr_scale()));
     note(fmt::format("encoder {} width {}: {}; {} threads", config.method.encoder.arch,
                      config.method.encoder.width, engine_choice.reason, at::get_num_threads()));
     if (auto* buffer = method->buffer())
       note(fmt::format("replay buffer: {} chains, {}", buffer->size(),
                        core::human_bytes(static_cast<double>(buffer->bytes()))));
     for (const auto& text : method->warnings()) warn(text);
-    if (!options.resume) {
-      // The state before the first step: where a roll-back can always go.
-      writer->submit(snapshot());
-      writer->wait();
-    }
   }
 
   void make_loader() {
@@ -184,11 +210,20 @@ struct Trainer::Impl {
                                             position.epoch, position.batch);
   }
 
+  run::CheckpointId id() const { return {position.rollbacks, position.step}; }
+
+  void save(const run::Snapshot& s) {
+    metrics->sync();  // a checkpoint never knows of steps that the log has lost
+    guard->saved(id());
+    writer->submit(s, guard->protect());
+  }
+
   run::Snapshot snapshot() {
     run::Snapshot s;
     s.position = position;
     s.small = {{"method", method->small_state()},
-               {"lr_scale", lr_scale},
+               {"lr_scale", guard->lr_scale()},
+               {"guard", guard->state()},
                {"image", {images->channels(), images->height(), images->width()}}};
     for (auto& [name, tensor] : method->state())
       s.tensors.tensors[run::kMethodPrefix + name] = tensor.detach();
@@ -226,11 +261,18 @@ struct Trainer::Impl {
     position = s.position;
     try {
       method->load_small_state(s.small.at("method"));
-      lr_scale = s.small.at("lr_scale").get<double>();
+      guard->load_state(s.small, position);
     } catch (const nlohmann::json::exception&) {
       core::usage_error("train", fmt::format("{}: its state does not fit this method", where));
     }
     make_loader();
+  }
+
+  // Checkpoints that a run of this method can be restored from.
+  std::vector<run::CheckpointFile> whole_checkpoints() const {
+    auto files = run::list_checkpoints(options.folder.checkpoints());
+    if (method->buffer()) std::erase_if(files, [](const auto& f) { return f.buffer.empty(); });
+    return files;
   }
 
   void restore_newest() {
@@ -241,65 +283,72 @@ struct Trainer::Impl {
       core::usage_error("train", fmt::format("{}: no readable checkpoint; start anew with another --out",
                                              options.folder.root.string()));
     restore(*s);
+    std::vector<run::CheckpointId> earlier;
+    for (const auto& f : whole_checkpoints()) earlier.push_back(f.id());
+    guard->resumed(id(), earlier);
+    // A kill may have come before the tidying. Damaged newer files stay until there is another one.
+    if (notes.empty()) writer->prune(id(), guard->protect());
   }
 
-  /// Why this step must not be kept; nullopt when all is well.
-  std::optional<std::string> fault(double loss, double grad_norm,
-                                   const std::vector<std::pair<std::string, double>>& values) const {
-    if (!std::isfinite(loss)) return "the loss is not finite";
-    for (const auto& [name, value] : values) {
-      if (!std::isfinite(value)) return fmt::format("{} is not finite", name);
-      for (auto limit : method->limits()) {
-        if (limit.metric == "gap" && config.guard.max_gap > 0) limit.value = config.guard.max_gap;
-        if (name == limit.metric && std::abs(value) > limit.value)
-          return fmt::format("the energy {} {:.3g} ran away (limit {:.3g})", name, value, limit.value);
+  /// The state that the guard calls good; if that file was damaged meanwhile, the nearest sound one before
+  /// it, else after it.
+  void restore_good() {
+    auto files = whole_checkpoints();
+    const auto good = guard->good().value_or(run::CheckpointId{});
+    const auto after =
+        std::partition_point(files.begin(), files.end(), [&](const auto& f) { return f.id() <= good; });
+    std::reverse(files.begin(), after);
+    for (const auto& file : files) {
+      try {
+        const auto s = run::read_checkpoint(file, true);
+        if (unsound(s)) continue;
+        restore(s);
+        return;
+      } catch (const core::Error& e) {
+        warn(fmt::format("{}; trying another checkpoint", e.what()));
       }
-      if (name == "output_norm" && value > config.guard.max_output_norm)
-        return fmt::format("the output norm {:.3g} ran away (limit {:.3g})", value,
-                           config.guard.max_output_norm);
     }
-    if (!std::isfinite(grad_norm)) return "the gradient is not finite";
-    if (grad_norm > config.guard.max_grad_norm)
-      return fmt::format("the gradient norm {:.3g} ran away (limit {:.3g})", grad_norm,
-                         config.guard.max_grad_norm);
-    return std::nullopt;
+    core::run_error("train.guard",
+                    fmt::format("{}: no readable checkpoint to go back to; start anew with another "
+                                "--out",
+                                options.folder.root.string()));
   }
 
   /// Back to the last good state, with other chains and a lower learning rate.
   void roll_back(const std::string& reason) {
     writer->wait();
     const auto failed_at = position;
-    const int64_t tries = failed_at.rollbacks + 1;
-    const double lr = base_lr * lr_scale;
-    if (tries > config.guard.tries) {
+    const double lr = base_lr * guard->lr_scale();
+    if (!guard->may_roll_back()) {
       metrics->write({{"event", "gave_up"},
                       {"step", failed_at.step},
                       {"rollbacks", failed_at.rollbacks},
                       {"reason", reason}});
-      core::run_error("train.guard",
-                      fmt::format("step {}: {}; gave up after {} roll-backs; lower optimizer.lr (now {:.3g}) "
-                                  "or sampler.step_size, or raise method.output_l2; checkpoints are in {}",
-                                  failed_at.step + 1, reason, config.guard.tries, lr,
-                                  options.folder.checkpoints().string()));
+      core::run_error(
+          "train.guard",
+          fmt::format("step {}: {}; gave up after {} roll-backs; lower optimizer.lr (now {:.3g}) "
+                      "or sampler.step_size, or raise method.output_l2; checkpoints are in {}",
+                      failed_at.step + 1, reason, guard->tries(), lr, options.folder.checkpoints().string()));
     }
-    restore_newest();
-    const double seconds = std::max(position.seconds, failed_at.seconds),
-                 units = std::max(position.forward_units, failed_at.forward_units);
-    position.rollbacks = tries;
-    position.seconds = seconds;  // the lost work was still paid for
-    position.forward_units = units;
-    lr_scale *= config.guard.lr_factor;
-    method->reseed(core::make_key({config.train.seed, static_cast<uint64_t>(tries)}));
+    const auto so_far = *guard;
+    restore_good();
+    *guard = so_far;  // what was tried since that checkpoint counts
+    position.rollbacks = failed_at.rollbacks + 1;
+    guard->rolled_back(failed_at, id());
+    // The lost work was still paid for.
+    position.seconds = std::max(position.seconds, failed_at.seconds);
+    position.forward_units = std::max(position.forward_units, failed_at.forward_units);
+    method->reseed(core::make_key({config.train.seed, static_cast<uint64_t>(position.rollbacks)}));
     metrics->write({{"event", "rollback"},
                     {"step", position.step},
-                    {"rollbacks", tries},
+                    {"rollbacks", position.rollbacks},
                     {"failed_step", failed_at.step + 1},
                     {"reason", reason},
-                    {"lr", base_lr * lr_scale}});
+                    {"lr", base_lr * guard->lr_scale()}});
     warn(fmt::format("step {}: {}; rolled back to step {}, new chains, learning rate {:.3g} (try {} of {})",
-                     failed_at.step + 1, reason, position.step, base_lr * lr_scale, tries,
+                     failed_at.step + 1, reason, position.step, base_lr * guard->lr_scale(), guard->tries(),
                      config.guard.tries));
-    writer->submit(snapshot());
+    writer->submit(snapshot(), guard->protect());
     writer->wait();
   }
 
@@ -307,7 +356,7 @@ struct Trainer::Impl {
     auto* buffer = method->buffer();
     if (!buffer || config.log.samples_every == 0 || epoch % config.log.samples_every != 0) return;
     const auto n = std::min<int64_t>(64, buffer->size());
-    fs::create_directories(options.folder.samples());
+    core::make_folder(options.folder.samples(), "train");
     plot::write_png(options.folder.samples() / fmt::format("epoch-{:04}.png", epoch),
                     plot::image_grid(buffer->chains().narrow(0, 0, n).to(torch::kFloat32), 8, 3));
   }
@@ -326,102 +375,124 @@ struct Trainer::Impl {
                     {"forward_units", position.forward_units}});
   }
 
-  // An untrained norm-free network starts with little spread, so only a fall after the first epoch counts.
-  void watch_collapse(double spread, int64_t dim) {
-    const double healthy = 1 / std::sqrt(static_cast<double>(dim));
-    widest_spread = std::max(widest_spread, spread);
-    const bool collapsed = spread < config.guard.collapse * healthy && spread < 0.5 * widest_spread;
-    if (collapsed && !collapse_warned && position.epoch > 0) {
-      warn(fmt::format(
-          "step {}: projections have collapsed: their spread {:.2g} is far below 1/sqrt({}) = {:.2g}",
-          position.step, spread, dim, healthy));
-      collapse_warned = true;
-    }
-    if (spread > 2 * config.guard.collapse * healthy) collapse_warned = false;
-  }
-
   Outcome train(const std::atomic<bool>& stop) {
-    Outcome outcome{.finished = position.step >= total_steps, .position = position};
-    auto last_checkpoint = Clock::now();
-    auto interval_start = Clock::now();
-    int64_t interval_images = 0;
-    while (position.step < total_steps) {
-      if (stop) break;
+    Outcome outcome{.loss = metrics->last_loss()};
+    last_checkpoint = interval_start = Clock::now();
+    while (position.step < total_steps && !stop) {
       writer->poll();
       if (before_step) before_step(position.step);
-      auto batch = loader->next();
-      const auto start = Clock::now();
-      const methods::StepInput input{batch.view1.to(options.device), batch.view2.to(options.device),
-                                     position.step,
-                                     static_cast<double>(position.step) / static_cast<double>(total_steps)};
-      auto output = method->step(input);
-      const double loss = output.loss.item<double>();
-      auto reason = fault(loss, 0, output.metrics);
-      double grad_norm = 0;
-      if (!reason) {
-        optimizer->zero_grad();
-        output.loss.backward();
-        grad_norm = optimizer->gradient_norm();
-        reason = fault(loss, grad_norm, {});
-      }
-      if (reason) {
-        output = {};
-        position.seconds += seconds_since(start);
-        roll_back(*reason);
-        continue;
-      }
-      const double lr =
-          base_lr * lr_scale *
-          schedule_factor(config.optimizer, position.step, steps_per_epoch, config.train.epochs);
-      optimizer->step(lr, base_lr * lr_scale);
-      method->after_update(input);
-
-      const int64_t n = input.view1.size(0);
-      position.seconds += seconds_since(start);
-      position.forward_units += method->forward_units(n) * static_cast<double>(n);
-      ++position.step;
-      if (++position.batch == steps_per_epoch) position.batch = 0, ++position.epoch;
-      interval_images += n;
-      outcome.loss = loss;
-
-      const double elapsed = seconds_since(interval_start);
-      StepReport report{.position = position,
-                        .total_steps = total_steps,
-                        .steps_per_epoch = steps_per_epoch,
-                        .loss = loss,
-                        .lr = lr,
-                        .grad_norm = grad_norm,
-                        .metrics = output.metrics};
-      report.images_per_second = static_cast<double>(interval_images) / std::max(elapsed, 1e-9);
-      report.seconds_left = static_cast<double>((total_steps - position.step) * config.train.batch_size) /
-                            std::max(report.images_per_second, 1e-9);
-      if (position.step % config.log.every == 0 || position.step == total_steps) {
-        const double spread = methods::projection_spread(output.projections);
-        write_metrics(report, spread);
-        watch_collapse(spread, output.projections.size(1));
-        interval_start = Clock::now();
-        interval_images = 0;
-      }
-      observer.on_step(report);
-
-      const bool epoch_end = position.batch == 0, end = position.step == total_steps;
-      if (epoch_end) {
-        run_monitor();
-        save_samples(position.epoch);
-        observer.on_epoch(position.epoch, last_knn);
-      }
-      if (end || (epoch_end && position.epoch % config.checkpoint.every_epochs == 0) ||
-          seconds_since(last_checkpoint) > 60 * config.checkpoint.minutes) {
-        writer->submit(snapshot());
-        last_checkpoint = Clock::now();
+      if (const auto report = take_step()) {
+        outcome.loss = report->loss;
+        observer.on_step(*report);
+        end_step();
       }
     }
     outcome.position = position;
     outcome.finished = position.step >= total_steps;
-    if (!outcome.finished) writer->submit(snapshot());
+    if (!outcome.finished) save_interrupted();
     writer->wait();
     if (outcome.finished) write_summary(outcome);
     return outcome;
+  }
+
+  /// One step forward; nullopt when the guard refused it and the run went back instead.
+  std::optional<StepReport> take_step() {
+    auto batch = loader->next();
+    const auto start = Clock::now();
+    const methods::StepInput input{batch.view1.to(options.device), batch.view2.to(options.device),
+                                   position.step,
+                                   static_cast<double>(position.step) / static_cast<double>(total_steps)};
+    auto output = method->step(input);
+    const bool logged = (position.step + 1) % config.log.every == 0 || position.step + 1 == total_steps;
+    Signs signs{.position = position,
+                .loss = output.loss.item<double>(),
+                .metrics = output.metrics,
+                .projection_dim = output.projections.size(1)};
+    if (logged) signs.spread = methods::projection_spread(output.projections);
+    auto reason = guard->fault(signs);
+    if (!reason) {
+      optimizer->zero_grad();
+      output.loss.backward();
+      signs.grad_norm = optimizer->gradient_norm();
+      reason = guard->fault(signs);
+    }
+    if (reason) {
+      output = {};
+      position.seconds += seconds_since(start);
+      roll_back(*reason);
+      return std::nullopt;
+    }
+    const double lr = base_lr * guard->lr_scale() *
+                      schedule_factor(config.optimizer, position.step, steps_per_epoch, config.train.epochs);
+    optimizer->step(lr, base_lr * guard->lr_scale());
+    method->after_update(input);
+    position.seconds += seconds_since(start);
+    count_step(input.view1.size(0));
+    guard->kept(position);
+
+    auto report = make_report(signs, lr);
+    if (logged) {
+      write_metrics(report, *signs.spread);
+      signs.position = position;
+      if (const auto text = guard->warning(signs)) warn(*text);
+      interval_start = Clock::now();
+      interval_images = 0;
+    }
+    return report;
+  }
+
+  void count_step(int64_t images_done) {
+    position.forward_units += method->forward_units(images_done) * static_cast<double>(images_done);
+    ++position.step;
+    if (++position.batch == steps_per_epoch) position.batch = 0, ++position.epoch;
+    interval_images += images_done;
+  }
+
+  StepReport make_report(const Signs& signs, double lr) const {
+    StepReport report{.position = position,
+                      .total_steps = total_steps,
+                      .steps_per_epoch = steps_per_epoch,
+                      .loss = signs.loss,
+                      .lr = lr,
+                      .grad_norm = signs.grad_norm.value_or(0),
+                      .metrics = signs.metrics};
+    report.images_per_second =
+        static_cast<double>(interval_images) / std::max(seconds_since(interval_start), 1e-9);
+    report.seconds_left = static_cast<double>((total_steps - position.step) * config.train.batch_size) /
+                          std::max(report.images_per_second, 1e-9);
+    return report;
+  }
+
+  /// What is due after a step: at the end of an epoch the monitor and pictures, and checkpoints.
+  void end_step() {
+    const bool epoch_end = position.batch == 0, end = position.step == total_steps;
+    if (epoch_end) {
+      run_monitor();
+      save_samples(position.epoch);
+      observer.on_epoch(position.epoch, last_knn);
+    }
+    if (end || (epoch_end && position.epoch % config.checkpoint.every_epochs == 0) ||
+        seconds_since(last_checkpoint) > 60 * config.checkpoint.minutes) {
+      save_sound();
+      last_checkpoint = Clock::now();
+    }
+  }
+
+  /// Saves; a state that is not finite is never written over good ones, it counts as a fault of its step.
+  void save_sound() {
+    const auto s = snapshot();
+    const auto bad = unsound(s);
+    if (!bad) return save(s);
+    --position.step;
+    roll_back(*bad);
+  }
+
+  void save_interrupted() {
+    const auto s = snapshot();
+    if (const auto bad = unsound(s))
+      return warn(
+          fmt::format("{}: this state is not saved; the run goes on from the checkpoint before", *bad));
+    save(s);
   }
 
   void write_metrics(const StepReport& r, double spread) {
@@ -462,7 +533,12 @@ struct Trainer::Impl {
 
 Trainer::Trainer(TrainerOptions options, std::shared_ptr<const data::ImageSet> images, Observer& observer)
     : impl_(std::make_unique<Impl>(std::move(options), std::move(images), observer)) {
-  impl_->build();
+  try {
+    impl_->build();
+  } catch (...) {
+    impl_->unmake_folder();
+    throw;
+  }
 }
 
 Trainer::~Trainer() = default;

@@ -80,4 +80,8 @@ class Trainer {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Throws Error when a run cannot begin in this folder, or cannot be resumed there; looks at names alone, so
+/// that it can be asked before any image is read.
+void check_run_folder(const run::RunFolder& folder, bool resume);
+
 }  // namespace ebclr::train

@@ -1,9 +1,13 @@
 #include "core/files.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
+#include <set>
 
+#include "core/file_lock.h"
 #include "expect_error.h"
 #include "temp_dir.h"
 
@@ -32,19 +36,116 @@ TEST(AtomicFile, OldContentSurvivesAFailedWrite) {
   EXPECT_EQ(read_text(dir / "a", "test"), "old");
 }
 
-TEST(AtomicFile, FullDiskIsSaidPlainly) {
-  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
-  // A rename target cannot be a device; writing through a link to it shows the write error itself.
+TEST(AtomicFile, ReplacesALinkAndLeavesWhatItPointedTo) {
   testing::TempDir dir;
-  fs::create_symlink("/dev/full", (dir / "a").string() + "." + std::to_string(::getpid()) + ".tmp");
+  write_atomically(dir / "precious", "mine", "test");
+  fs::create_symlink(dir / "precious", dir / "report.html");
+  write_atomically(dir / "report.html", "page", "test");
+  EXPECT_EQ(read_text(dir / "precious", "test"), "mine");
+  EXPECT_FALSE(fs::is_symlink(dir / "report.html"));
+}
+
+TEST(AtomicFile, ItsTemporaryCannotBePrepared) {
+  testing::TempDir dir;
+  std::set<std::string> seen;
+  for (int i = 0; i < 20; ++i) {
+    AtomicFile file(dir / "a", "test");
+    for (const auto& entry : fs::directory_iterator(dir.path())) {
+      EXPECT_TRUE(seen.insert(entry.path().filename().string()).second) << "the same name twice";
+      EXPECT_EQ(entry.path().string().find(std::to_string(::getpid())), std::string::npos);
+    }
+  }
+  EXPECT_EQ(seen.size(), 20u);
+}
+
+TEST(AtomicFile, SweepsWhatTheDeadLeftAndNotWhatTheLivingWrite) {
+  testing::TempDir dir;
+  AtomicFile living(dir / "a", "test");
+  living.write("still here");
+  std::ofstream(dir / ".ebclr-0123456789abcdef.tmp") << "half";
+  std::ofstream(dir / "notes.tmp") << "not ours";
+  write_atomically(dir / "b", "x", "test");
+  EXPECT_FALSE(fs::exists(dir / ".ebclr-0123456789abcdef.tmp"));
+  EXPECT_TRUE(fs::exists(dir / "notes.tmp"));
+  living.commit();
+  EXPECT_EQ(read_text(dir / "a", "test"), "still here");
+}
+
+TEST(AtomicFile, LongNamesFit) {
+  testing::TempDir dir;
+  const std::string name(255, 'n');
+  write_atomically(dir / name, "x", "test");
+  EXPECT_EQ(read_text(dir / name, "test"), "x");
+}
+
+TEST(AppendFile, RefusesLinksAndPipes) {
+  testing::TempDir dir;
+  write_atomically(dir / "precious", "mine", "test");
+  fs::create_symlink(dir / "precious", dir / "log");
   testing::expect_error(
-      ExitCode::kRunFailed,
-      [&] {
-        AtomicFile file(dir / "a", "test");
-        file.write("x");
-        file.commit();
-      },
-      "disk is full");
+      ExitCode::kRunFailed, [&] { AppendFile(dir / "log", "test"); }, "log", "link");
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  testing::expect_error(
+      ExitCode::kRunFailed, [&] { AppendFile(dir / "pipe", "test"); }, "pipe");
+  AppendFile file(dir / "plain", "test");
+  file.append("one\n");
+  file.append("two\n");
+  file.sync();
+  EXPECT_EQ(read_text(dir / "plain", "test"), "one\ntwo\n");
+}
+
+TEST(MakeFolder, RefusesLinks) {
+  testing::TempDir dir;
+  fs::create_directory(dir / "elsewhere");
+  fs::create_directory_symlink(dir / "elsewhere", dir / "link");
+  testing::expect_error(
+      ExitCode::kRunFailed, [&] { make_folder(dir / "link", "test"); }, "is a link");
+  make_folder(dir / "a" / "b", "test");
+  make_folder(dir / "a" / "b", "test");
+  EXPECT_TRUE(fs::is_directory(dir / "a" / "b"));
+}
+
+TEST(ReadBytes, APipeIsRefusedAtOnce) {
+  testing::TempDir dir;
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  fs::create_symlink(dir / "pipe", dir / "metrics.jsonl");
+  for (const char* name : {"pipe", "metrics.jsonl"}) {
+    testing::expect_error(
+        ExitCode::kUsage, [&] { read_text(dir / name, "test"); }, "pipe");
+    testing::expect_error(
+        ExitCode::kUsage, [&] { sha256_file(dir / name, "test"); }, "pipe");
+  }
+}
+
+TEST(ReadBytes, ALimitIsKept) {
+  testing::TempDir dir;
+  std::ofstream(dir / "huge") << "x";
+  fs::resize_file(dir / "huge", uint64_t{1} << 40);  // holes only
+  testing::expect_error(
+      ExitCode::kUsage, [&] { read_text(dir / "huge", "test", 1 << 20); }, "at most 1.0 MB");
+}
+
+TEST(FileLock, HoldsUntilItGoes) {
+  testing::TempDir dir;
+  {
+    const auto one = FileLock::try_take(dir / ".lock", "test");
+    ASSERT_TRUE(one);
+    EXPECT_FALSE(FileLock::try_take(dir / ".lock", "test"));
+  }
+  EXPECT_TRUE(FileLock::try_take(dir / ".lock", "test"));
+  fs::create_symlink(dir / "elsewhere", dir / "link");
+  testing::expect_error(
+      ExitCode::kRunFailed, [&] { FileLock::try_take(dir / "link", "test"); }, "link");
+  EXPECT_FALSE(fs::exists(dir / "elsewhere"));
+}
+
+TEST(Error, KnowsLibtorchsWordsForNoMemory) {
+  EXPECT_TRUE(
+      says_out_of_memory("[enforce fail at alloc_cpu.cpp:66] . DefaultCPUAllocator: can't allocate memory: "
+                         "you tried to allocate "
+                         "4000000000000 bytes. Error code 12 (Cannot allocate memory)"));
+  EXPECT_TRUE(says_out_of_memory("CUDA out of memory. Tried to allocate 20.00 MiB"));
+  EXPECT_FALSE(says_out_of_memory("The size of tensor a (3) must match"));
 }
 
 TEST(ReadBytes, MissingFileAndFolder) {

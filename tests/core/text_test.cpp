@@ -25,5 +25,11 @@ TEST(Threads, AtLeastOneCore) {
   EXPECT_GE(available_cores(), 1);
 }
 
+TEST(OneLine, EscapesWhatWouldBreakALine) {
+  EXPECT_EQ(one_line("a b\\c\xc3\xa4.png"), "a b\\c\xc3\xa4.png") << "ordinary names are left alone";
+  EXPECT_EQ(one_line("a\nb"), "a\\nb");
+  EXPECT_EQ(one_line("\x1b[2J\\\x7f"), "\\x1b[2J\\\\\\x7f");
+}
+
 }  // namespace
 }  // namespace ebclr::core

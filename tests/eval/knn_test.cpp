@@ -45,6 +45,37 @@ TEST(Knn, BlocksFindWhatOneSortFinds) {
   }
 }
 
+// Squares of such features overflow single precision; the scores were then dropped and the sort ran past the
+// end.
+TEST(Knn, HugeFiniteFeaturesFindTheSameNeighbours) {
+  const auto train = normal({300, 24}, 1) + 3, queries = normal({50, 24}, 2) + 3;
+  for (const char* protocol : {"paper", "dino", "moco"}) {
+    const KnnOptions options = knn_protocol(protocol);
+    const auto expected = nearest_neighbours(train, queries, options);
+    for (const double factor : {0x1p60, 0x1p90, 0x1p124}) {
+      const auto found = nearest_neighbours(train * factor, queries * factor, options);
+      EXPECT_TRUE(found.indices.equal(expected.indices)) << protocol << " times " << factor;
+      const auto scale = options.cosine ? 1.0 : factor;
+      EXPECT_LT((found.values / scale - expected.values).abs().max().item<double>(), 1e-4);
+    }
+  }
+}
+
+TEST(Knn, AnyFloatsGiveKNeighboursInsideTheTrainSet) {
+  for (const float odd : {INFINITY, -INFINITY, NAN, 3e38f, -3e38f}) {
+    auto train = normal({90, 8}, 1), queries = normal({40, 8}, 2);
+    train.narrow(0, 0, 85).fill_(odd);
+    queries[3].fill_(odd);
+    for (const char* protocol : {"paper", "dino"}) {
+      const auto found = nearest_neighbours(train, queries, knn_protocol(protocol));
+      EXPECT_GE(found.indices.min().item<int64_t>(), 0) << protocol << " " << odd;
+      EXPECT_LT(found.indices.max().item<int64_t>(), 90) << protocol << " " << odd;
+      for (int64_t i = 0; i < 40; ++i)
+        EXPECT_EQ(std::get<0>(torch::_unique(found.indices[i])).size(0), 20) << "each counts once";
+    }
+  }
+}
+
 TEST(Matmul, EveryLayoutAgreesWithTorch) {
   const auto a = normal({5, 7}, 1), b = normal({7, 3}, 2);
   for (const auto& left : {a, a.t().contiguous().t(), a.repeat({1, 2}).narrow(1, 0, 7)}) {

@@ -69,7 +69,7 @@ TEST(Checkpoint, PruneKeepsTheNewestAndTheMilestones) {
   for (int64_t e = 0; e <= 6; ++e) write_checkpoint(dir.path(), snapshot(10 * e, e));
   core::write_atomically(dir / "buffer-00000999-r0.safetensors", "orphan", "test");
   core::write_atomically(dir / "step-00000070-r0.safetensors.123.tmp", "half", "test");
-  prune_checkpoints(dir.path(), 2, 3);
+  prune_checkpoints(dir.path(), {.newest = {0, 60}, .keep_last = 2, .keep_every = 3});
   std::vector<int64_t> steps;
   for (const auto& f : list_checkpoints(dir.path())) {
     steps.push_back(f.step);
@@ -78,6 +78,45 @@ TEST(Checkpoint, PruneKeepsTheNewestAndTheMilestones) {
   EXPECT_EQ(steps, (std::vector<int64_t>{30, 50, 60}));
   EXPECT_FALSE(std::filesystem::exists(dir / "buffer-00000999-r0.safetensors"));
   EXPECT_FALSE(std::filesystem::exists(dir / "step-00000070-r0.safetensors.123.tmp"));
+}
+
+// A run that fell back from damaged files writes older step numbers than theirs.
+TEST(Checkpoint, DamagedNewerOnesDoNotCount) {
+  testing::TempDir dir;
+  for (int64_t step : {10, 20, 30, 40}) write_checkpoint(dir.path(), snapshot(step, 0));
+  for (const char* name : {"step-00000030-r0.safetensors", "step-00000040-r0.safetensors"})
+    core::write_atomically(dir / name, "damaged", "test");
+  write_checkpoint(dir.path(), snapshot(25, 0));
+  prune_checkpoints(dir.path(), {.newest = {0, 25}, .keep_last = 1});
+  const auto files = list_checkpoints(dir.path());
+  ASSERT_EQ(files.size(), 1u);
+  EXPECT_EQ(files[0].step, 25) << "the new file must not be the one that goes";
+  EXPECT_NO_THROW(read_checkpoint(files[0], true));
+}
+
+TEST(Checkpoint, ProtectedOnesStayWhole) {
+  testing::TempDir dir;
+  for (int64_t step : {0, 10, 20, 30}) write_checkpoint(dir.path(), snapshot(step, 0));
+  prune_checkpoints(dir.path(), {.newest = {0, 30}, .keep_last = 1, .protect = {{0, 10}}});
+  const auto files = list_checkpoints(dir.path());
+  ASSERT_EQ(files.size(), 2u);
+  EXPECT_EQ(files[0].step, 10);
+  EXPECT_FALSE(files[0].buffer.empty());
+}
+
+TEST(Checkpoint, TheClockIsNoPartOfTheBytes) {
+  testing::TempDir a, b;
+  auto s = snapshot(12, 3);
+  write_checkpoint(a.path(), s);
+  s.position.seconds = 777;
+  write_checkpoint(b.path(), s);
+  for (const char* name : {"step-00000012-r0.safetensors", "buffer-00000012-r0.safetensors"})
+    EXPECT_EQ(core::read_text(a / name, "test"), core::read_text(b / name, "test"));
+  EXPECT_EQ(read_position(list_checkpoints(a.path())[0]).seconds, 1.5);
+  EXPECT_EQ(read_position(list_checkpoints(b.path())[0]).seconds, 777);
+  // A clock that was lost or damaged costs the clock alone.
+  core::write_atomically(b / "clock.jsonl", "{\"step\":\"x\"}\nnonsense\n[1]\n", "test");
+  EXPECT_EQ(read_position(list_checkpoints(b.path())[0]).seconds, 0);
 }
 
 TEST(Checkpoint, ForeignAndNewerFilesAreNamed) {

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <set>
 
+#include "core/files.h"
 #include "expect_error.h"
 #include "run/shipped.h"
 #include "temp_dir.h"
@@ -125,6 +126,94 @@ TEST(Config, YamlRoundTrips) {
     const auto back = resolve({parse_layer(to_yaml(c), "config.yaml", warnings)});
     for (const auto& f : fields()) EXPECT_EQ(f.get(back), f.get(c)) << f.key;
   }
+}
+
+TEST(Config, AnyTextSurvivesYaml) {
+  for (const std::string text : {"null",
+                                 "Null",
+                                 "~",
+                                 " lead",
+                                 "trail ",
+                                 "- x",
+                                 "-",
+                                 "---",
+                                 "...",
+                                 "true",
+                                 "yes",
+                                 "0x10",
+                                 "1e3",
+                                 "",
+                                 "\"",
+                                 "'",
+                                 "a\\b",
+                                 "two\nlines",
+                                 "tab\there",
+                                 "*a",
+                                 "&a b",
+                                 "!tag",
+                                 "{a: b}",
+                                 "[1]",
+                                 "# no comment",
+                                 "a: b",
+                                 "a #b",
+                                 "? q",
+                                 "| x",
+                                 "> x",
+                                 "@a",
+                                 "`a`",
+                                 "%a",
+                                 "\x01\x04\x7f",
+                                 "\xc3\xa4\xe2\x82\xac",
+                                 "=",
+                                 "<<",
+                                 "+",
+                                 "."}) {
+    const auto c = resolve({{"t", {{"data.source", text}}}});
+    std::vector<std::string> warnings;
+    const auto back = resolve({parse_layer(to_yaml(c), "config.yaml", warnings)});
+    EXPECT_EQ(back.data.source, text);
+  }
+}
+
+TEST(Config, AliasesAndOddKeysAreRefused) {
+  using core::ExitCode;
+  using testing::expect_error;
+  expect_error(
+      ExitCode::kUsage, [] { from("method: &a {x: *a}"); }, "line 1", "aliases");
+  std::string bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n";
+  for (int i = 1; i < 30; ++i) {
+    const std::string before = "*a" + std::to_string(i - 1);
+    bomb += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + before;
+    for (int j = 0; j < 8; ++j) bomb += "," + before;
+    bomb += "]\n";
+  }
+  expect_error(
+      ExitCode::kUsage, [&] { from(bomb); }, "aliases");
+  for (const char* odd : {"{a: b}: c", "[a]: c", "? {x: 1}\n: y", "method: {[1]: 2}"})
+    expect_error(
+        ExitCode::kUsage, [&] { from(odd); }, "key");
+  expect_error(
+      ExitCode::kUsage, [] { from(std::string(100'000, '[')); }, "YAML");
+  expect_error(
+      ExitCode::kUsage, [] { from("a: " + std::string(2 << 20, 'x')); }, "too many");
+}
+
+TEST(Config, ACutConfigurationOfARunIsNoticed) {
+  testing::TempDir dir;
+  const auto text = to_yaml(resolve({{"t", {{"data.source", "shapes"}, {"train.seed", "7"}}}}));
+  core::write_atomically(dir / "config.yaml", text, "test");
+  EXPECT_NO_THROW(read_run_layer(dir / "config.yaml"));
+  int borders = 0;
+  for (size_t at = text.find('\n'); at + 1 < text.size(); at = text.find('\n', at + 1)) {
+    const auto part = text.substr(0, at + 1);
+    // Before its last line a file of version 1.0 was complete.
+    if (part.find("\n  test: ") != std::string::npos) continue;
+    core::write_atomically(dir / "config.yaml", part, "test");
+    testing::expect_error(
+        core::ExitCode::kUsage, [&] { read_run_layer(dir / "config.yaml"); }, "not whole");
+    ++borders;
+  }
+  EXPECT_GT(borders, 50);
 }
 
 TEST(Config, KeysAreUniqueAndDocumented) {

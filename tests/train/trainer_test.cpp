@@ -190,7 +190,7 @@ TEST(Trainer, GuardRollsBackFromNotANumber) {
   const auto outcome = trainer.run(kGoOn);
   EXPECT_TRUE(outcome.finished);
   EXPECT_EQ(outcome.position.rollbacks, 1);
-  EXPECT_TRUE(watcher.warned("rolled back to step 6"));
+  EXPECT_TRUE(watcher.warned("rolled back to step 0")) << "step 6 had only three healthy steps beyond it";
   EXPECT_NEAR(watcher.reports.back().lr, 0.5e-4, 1e-9) << "half the learning rate";
   for (const auto& p : trainer.method().encoder().parameters())
     EXPECT_TRUE(torch::isfinite(p).all().item<bool>());
@@ -356,6 +356,82 @@ TEST(Trainer, RefusesTooFewImages) {
                   images(), watcher);
       },
       "48 train images", "train.batch_size");
+  EXPECT_FALSE(fs::exists(dir / "run")) << "a run that cannot begin leaves no folder";
+}
+
+TEST(Trainer, ResumedCheckpointsAreTheSameFiles) {
+  testing::TempDir dir;
+  train_in(dir / "whole", small(), false);
+  train_in(dir / "cut", small(), false, 7);
+  train_in(dir / "cut", small(), true);
+  for (const char* name : {"step-00000018-r0.safetensors", "buffer-00000018-r0.safetensors"})
+    EXPECT_EQ(core::read_text(dir / "whole" / "checkpoints" / name, "test"),
+              core::read_text(dir / "cut" / "checkpoints" / name, "test"))
+        << name;
+}
+
+TEST(Trainer, KilledBeforeItsFirstCheckpointItBeginsAnew) {
+  testing::TempDir dir;
+  const auto whole = train_in(dir / "whole", small(), false);
+  fs::create_directories(dir / "early");
+  core::write_atomically(dir / "early" / "config.yaml", run::to_yaml(small()), "test");
+  expect_same(whole, train_in(dir / "early", small(), true));
+}
+
+TEST(Trainer, FewerEpochsThanDoneAreRefused) {
+  testing::TempDir dir;
+  train_in(dir / "run", small(), false);
+  Watcher watcher;
+  testing::expect_error(
+      core::ExitCode::kUsage,
+      [&] {
+        Trainer t(
+            {.folder = {dir / "run"}, .config = small("ebclr", {{"train.epochs", "2"}}), .resume = true},
+            images(), watcher);
+      },
+      "3 epochs behind it", "--epochs 2");
+}
+
+TEST(Trainer, StrangeLinesOfMetricsDoNotBlockResuming) {
+  testing::TempDir dir;
+  train_in(dir / "run", small(), false, 7);
+  {
+    std::ofstream out(run::RunFolder{dir / "run"}.metrics(), std::ios::app);
+    out << "{\"step\":\"x\"}\n{\"step\":1e99,\"rollbacks\":[]}\n[]\nnull\n\"\"\n{\"st";
+  }
+  train_in(dir / "run", small(), true);
+  std::ifstream metrics(run::RunFolder{dir / "run"}.metrics());
+  int lines = 0;
+  for (std::string line; std::getline(metrics, line); ++lines)
+    EXPECT_TRUE(nlohmann::json::parse(line)["step"].is_number_integer());
+  EXPECT_EQ(lines, 18);
+}
+
+TEST(Trainer, WritesThroughNoLinkInsideTheRun) {
+  testing::TempDir dir;
+  for (const char* name : {"checkpoints", "metrics.jsonl", "train.log"}) {
+    const fs::path folder = dir / (std::string("run-") + name),
+                   target = dir / (std::string("target-") + name);
+    fs::create_directories(folder);
+    if (std::string(name) == "checkpoints")
+      fs::create_directory(target);
+    else
+      std::ofstream(target) << "mine";
+    fs::create_symlink(target, folder / name);
+    Watcher watcher;
+    const auto begin = [&] { Trainer({.folder = {folder}, .config = small()}, images(), watcher); };
+    if (std::string(name) == "metrics.jsonl") {
+      begin();  // it is written anew as a whole, which replaces the link
+      EXPECT_FALSE(fs::is_symlink(folder / name));
+    } else {
+      testing::expect_error(core::ExitCode::kRunFailed, begin, "link");
+    }
+    if (fs::is_directory(target)) {
+      EXPECT_TRUE(fs::is_empty(target));
+    } else {
+      EXPECT_EQ(core::read_text(target, "test"), "mine");
+    }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "core/files.h"
+
+namespace ebclr::train {
+
+class Observer;
+
+/// The moment in UTC as 2026-11-16T14:00:00Z.
+std::string utc_now();
+
+/// Says things to the observer and writes them, with the time, to train.log.
+class RunLog {
+ public:
+  /// Opens for appending; throws Error when that cannot be done.
+  RunLog(const std::filesystem::path& path, Observer& observer);
+
+  void note(const std::string& text);
+  void warn(const std::string& text);
+
+ private:
+  void write(const std::string& text);
+
+  core::AppendFile file_;
+  Observer& observer_;
+};
+
+}  // namespace ebclr::train

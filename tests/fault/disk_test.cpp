@@ -1,0 +1,225 @@
+// Every call that writes fails in turn; afterwards nothing is lost and nothing is left over.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+
+#include "core/files.h"
+#include "core/npy.h"
+#include "data/catalog.h"
+#include "faulty_disk.h"
+#include "temp_dir.h"
+#include "train/trainer.h"
+
+namespace ebclr::testing {
+namespace {
+namespace fs = std::filesystem;
+
+constexpr Fault kFaults[] = {Fault::kNoSpace,     Fault::kInputOutput, Fault::kShortWrite,
+                             Fault::kCrashBefore, Fault::kCrashAfter,  Fault::kPowerCut};
+
+bool whole_campaign() {
+  const char* word = std::getenv("EBCLR_CAMPAIGN");
+  return word && std::string(word) == "all";
+}
+
+/// What a process ended with.
+struct End {
+  int code = -1;
+  int64_t calls = 0;
+  bool struck = false;
+  std::string call, error;
+};
+
+/// Runs `work` in a process of its own with a failing disk. This process must not have started threads.
+template <class Work>
+End in_a_process(const fs::path& folder, Fault fault, int64_t n, Work work) {
+  int pipe_ends[2];
+  if (::pipe(pipe_ends) != 0) std::abort();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    arm(folder, fault, n);
+    int code = 0;
+    std::string error;
+    try {
+      work();
+    } catch (const core::Error& e) {
+      code = static_cast<int>(e.code());
+      error = e.what();
+    } catch (const std::exception& e) {
+      code = 77;
+      error = e.what();
+    }
+    const std::string text =
+        std::to_string(calls()) + "\n" + (struck() ? "1" : "0") + "\n" + struck_call() + "\n" + error;
+    if (::write(pipe_ends[1], text.data(), text.size()) < 0) code = 78;
+    ::_exit(code);
+  }
+  ::close(pipe_ends[1]);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got; (got = ::read(pipe_ends[0], buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<size_t>(got));
+  ::close(pipe_ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  End end;
+  end.code = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  std::istringstream in(text);
+  std::string line;
+  if (std::getline(in, line)) end.calls = std::stoll(line);
+  if (std::getline(in, line)) end.struck = line == "1";
+  std::getline(in, end.call);
+  std::getline(in, end.error);
+  end.struck |= end.code == kCrashed;
+  return end;
+}
+
+run::Config small() {
+  return run::resolve({{"test",
+                        {{"method.name", "ebclr"},
+                         {"data.source", "shapes"},
+                         {"encoder.width", "8"},
+                         {"head.out", "8"},
+                         {"head.hidden", "8"},
+                         {"buffer.size", "12"},
+                         {"sampler.steps", "1"},
+                         {"train.batch_size", "8"},
+                         {"train.epochs", "2"},
+                         {"checkpoint.keep_last", "1"},
+                         {"checkpoint.keep_every", "0"},
+                         {"log.every", "1"},
+                         {"log.samples_every", "1"}}}});
+}
+
+// As the program does it: what has begun is resumed, anything else begins.
+void train(const fs::path& folder) {
+  at::set_num_threads(1);
+  static const auto images =
+      std::make_shared<const data::ImageSet>(data::load({.source = "shapes", .limit = 16}).train);
+  train::Observer nobody;
+  const std::atomic<bool> go_on{false};
+  const bool resume = fs::exists(run::RunFolder{folder}.config());
+  train::Trainer trainer({.folder = {folder}, .config = small(), .resume = resume}, images, nobody);
+  if (!trainer.run(go_on).finished) throw std::logic_error("not finished");
+}
+
+/// Digests of everything that must be the same after any fault, by name.
+std::map<std::string, std::string> result_of(const fs::path& folder) {
+  std::map<std::string, std::string> out;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    const auto name = fs::relative(entry.path(), folder).string();
+    if (!entry.is_regular_file() || name == "checkpoints/clock.jsonl" || name == "summary.json" ||
+        name == "provenance.json" || name == "train.log" || name == "metrics.jsonl" || name == ".lock")
+      continue;
+    out[name] = core::sha256_file(entry.path(), "test");
+  }
+  return out;
+}
+
+std::vector<int64_t> steps_of(const fs::path& folder) {
+  std::vector<int64_t> steps;
+  std::ifstream in(run::RunFolder{folder}.metrics());
+  for (std::string line; std::getline(in, line);)
+    steps.push_back(nlohmann::json::parse(line)["step"].get<int64_t>());
+  return steps;
+}
+
+TEST(FaultyDisk, TrainingSurvivesEveryFault) {
+  TempDir dir;
+  const auto whole = in_a_process(dir / "whole", Fault::kNone, 0, [&] { train(dir / "whole"); });
+  ASSERT_EQ(whole.code, 0) << whole.error;
+  ASSERT_GT(whole.calls, 60);
+  const auto want = result_of(dir / "whole");
+  const auto want_steps = steps_of(dir / "whole");
+  ASSERT_EQ(want_steps, (std::vector<int64_t>{1, 2, 3, 4}));
+  ASSERT_EQ(want.size(), 6u)
+      << "configuration, two checkpoints of two files (the last and the good one), pictures";
+  int64_t tried = 0, stopped = 0;
+  for (int64_t n = 1; n <= whole.calls; ++n)
+    for (size_t k = 0; k < std::size(kFaults); ++k) {
+      if (!whole_campaign() && k != static_cast<size_t>(n) % std::size(kFaults)) continue;
+      const fs::path folder = dir / "run";
+      SCOPED_TRACE(::testing::Message() << "call " << n << ", " << name_of(kFaults[k]));
+      const auto first = in_a_process(folder, kFaults[k], n, [&] { train(folder); });
+      ASSERT_TRUE(first.struck || first.code == 0) << "the fault must happen: " << first.error;
+      ASSERT_TRUE(first.code == 0 || first.code == 1 || first.code == kCrashed)
+          << first.code << ": " << first.error << " at " << first.call;
+      ++tried;
+      stopped += first.code != 0;
+      // Whatever had been saved can be read: at the latest from step 2 on there is something.
+      const auto second = in_a_process(folder, Fault::kNone, 0, [&] { train(folder); });
+      ASSERT_EQ(second.code, 0) << second.error << " after " << first.call << " " << first.error;
+      ASSERT_EQ(result_of(folder), want) << "after " << first.call << " " << first.error;
+      ASSERT_EQ(steps_of(folder), want_steps) << "after " << first.call;
+      fs::remove_all(folder);
+      for (const auto& entry : fs::directory_iterator(dir.path()))
+        if (entry.path().filename().string().find(".lost-") != std::string::npos) fs::remove(entry.path());
+    }
+  std::printf("  %ld faults in %ld calls, %ld ended the run; all resumed to the same bytes\n",
+              static_cast<long>(tried), static_cast<long>(whole.calls), static_cast<long>(stopped));
+}
+
+TEST(FaultyDisk, AFileIsOldOrNewNeverHalf) {
+  TempDir dir;
+  fs::create_directory(dir / "out");
+  const auto path = dir / "out" / "page.html";
+  const std::string before(200'000, 'a'), after(300'000, 'b');
+  const auto work = [&] { core::write_atomically(path, after, "test"); };
+  core::write_atomically(path, before, "test");
+  const auto whole = in_a_process(dir / "out", Fault::kNone, 0, work);
+  ASSERT_EQ(whole.code, 0);
+  ASSERT_GE(whole.calls, 5) << "create, write, sync, rename, sync of the folder";
+  int64_t tried = 0;
+  for (int64_t n = 1; n <= whole.calls; ++n)
+    for (const Fault fault : kFaults) {
+      SCOPED_TRACE(::testing::Message() << "call " << n << ", " << name_of(fault));
+      core::write_atomically(path, before, "test");
+      const auto end = in_a_process(dir / "out", fault, n, work);
+      const auto now = core::read_text(path, "test");
+      ASSERT_TRUE(now == before || now == after) << now.size() << " bytes after " << end.call;
+      if (end.code == 0) ASSERT_EQ(now, after) << "success was claimed";
+      ++tried;
+      // The next writer sweeps what is left.
+      core::write_atomically(path, after, "test");
+      std::set<std::string> names;
+      for (const auto& entry : fs::directory_iterator(dir / "out"))
+        names.insert(entry.path().filename().string());
+      ASSERT_EQ(names, std::set<std::string>{"page.html"});
+    }
+  std::printf("  %ld faults in %ld calls\n", static_cast<long>(tried), static_cast<long>(whole.calls));
+}
+
+TEST(FaultyDisk, ARecordIsWholeOrAbsent) {
+  TempDir dir;
+  fs::create_directory(dir / "out");
+  const auto path = dir / "out" / "metrics.jsonl";
+  const auto work = [&] {
+    core::AppendFile file(path, "test");
+    for (int i = 0; i < 3; ++i) {
+      try {
+        file.append("{\"step\":" + std::to_string(i) + "}\n");
+      } catch (const core::Error&) {  // goes on, as a program that frees space would
+      }
+    }
+  };
+  for (int64_t n = 1; n <= 8; ++n)
+    for (const Fault fault : {Fault::kNoSpace, Fault::kInputOutput, Fault::kShortWrite}) {
+      fs::remove(path);
+      in_a_process(dir / "out", fault, n, work);
+      std::ifstream in(path);
+      for (std::string line; std::getline(in, line);)
+        EXPECT_FALSE(nlohmann::json::parse(line, nullptr, false).is_discarded())
+            << "call " << n << ", " << name_of(fault) << ": '" << line << "'";
+    }
+}
+
+}  // namespace
+}  // namespace ebclr::testing

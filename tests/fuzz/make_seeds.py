@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Writes the seeds of tests/fuzz/corpus: for every reader a good file or two and the bad ones that once did harm.
+
+The files are committed; neither building nor testing needs this script.
+"""
+import gzip
+import io
+import json
+import os
+import struct
+import sys
+import tarfile
+import zlib
+
+root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "corpus")
+
+
+def seed(target, name, content):
+    os.makedirs(os.path.join(root, target), exist_ok=True)
+    with open(os.path.join(root, target, name), "wb") as f:
+        f.write(content.encode() if isinstance(content, str) else content)
+
+
+def safetensors(header, body=b""):
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + body
+
+
+one = {"w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}
+seed("safetensors", "good", safetensors(one, bytes(16)))
+seed("safetensors", "two", safetensors({"__metadata__": {"a": "b"}, "a": {"dtype": "I64", "shape": [], "data_offsets": [0, 8]},
+                                        "b": {"dtype": "U8", "shape": [0, 5], "data_offsets": [8, 8]}}, bytes(8)))
+seed("safetensors", "huge_header", struct.pack("<Q", 2**63))
+seed("safetensors", "overflow", safetensors({"w": {"dtype": "F64", "shape": [2**61, 8], "data_offsets": [0, 0]}}))
+seed("safetensors", "deep", struct.pack("<Q", 100000) + b"[" * 100000)
+
+state = json.dumps({"format": 1, "version": "x", "position": {"step": 1, "epoch": 1, "batch": 0, "forward_units": 3.0, "rollbacks": 0},
+                    "small": {"lr_scale": 1}})
+# The checksum of one float tensor of zeros and this state is whatever the reader says it should be; a wrong one is refused.
+seed("checkpoint", "wrong_sum", safetensors({"__metadata__": {"state": state, "checksum": "0"}, **one}, bytes(16)))
+for name, text in {"array": "[]", "text": '"x"', "types": '{"format":1,"position":{"step":"x"},"small":3}',
+                   "buffer": '{"format":1,"position":{},"small":{},"buffer":7}'}.items():
+    seed("checkpoint", "state_" + name, safetensors({"__metadata__": {"state": text, "checksum": "0"}, **one}, bytes(16)))
+
+
+def npy(descr, shape, body, version=1, order=False):
+    text = f"{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}".encode()
+    text += b" " * (-(len(text) + 11) % 64) + b"\n"
+    return b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", len(text)) + text + body
+
+
+seed("npy", "good", npy("<f4", (2, 3), bytes(24)))
+seed("npy", "fortran", npy("<i8", (2, 2), bytes(32), 2, True))
+seed("npy", "scalar", npy("|u1", "()", b"x"))
+seed("npy", "overflow", npy("<f8", (10**14, 10**14), b""))
+seed("npy", "object", npy("|O", (1,), b"x"))
+
+
+def stored_zip(entries, method=0):
+    out, directory = b"", b""
+    for name, content in entries:
+        name = name.encode()
+        common = struct.pack("<HHHIIIIHH", 20, 0, method, 0, zlib.crc32(content), len(content), len(content), len(name), 0)
+        at = len(out)
+        out += struct.pack("<I", 0x04034b50) + common + name + content
+        directory += struct.pack("<IH", 0x02014b50, 20) + common + struct.pack("<HHHII", 0, 0, 0, 0, at) + name
+    return out + directory + struct.pack("<IIHHIIH", 0x06054b50, 0, len(entries), len(entries), len(directory), len(out), 0)
+
+
+def number(v):
+    return b"\x8a\x08" + struct.pack("<q", v)
+
+
+def word(text):
+    return b"X" + struct.pack("<I", len(text)) + text.encode()
+
+
+def numbers(values):
+    return b"(" + b"".join(map(number, values)) + b"t"
+
+
+def tensor(offset, sizes, strides):
+    return (b"ctorch._utils\n_rebuild_tensor_v2\n((" + word("storage") + b"ctorch\nFloatStorage\n" + word("0") + word("cpu") +
+            number(16) + b"tQ" + number(offset) + numbers(sizes) + numbers(strides) + b"tR")
+
+
+programs = {
+    "good": b"\x80\x02}" + word("w") + tensor(1, [2, 3], [4, 1]) + b"s.",
+    "plain": b"\x80\x02}(" + word("a") + b"K\x07" + word("b") + b"G" + struct.pack(">d", 1.5) + word("c") + b"]q\x01(NK\x01\x88e" + b"u.",
+    "opaque": b"cos\nsystem\n(" + word("true") + b"tR.",
+    "offset": tensor(2**62, [4], [1]) + b".",
+    "stride_0": tensor(0, [16, 16, 16], [0, 0, 0]) + b".",
+    "nested": b")" + b"\x85" * 150000 + b".",
+    "itself": b"]q\x01h\x01a.",
+    "memo": word("x" * 1000) + b"q\x01" + b"h\x01" * 5000 + b".",
+}
+for name, program in programs.items():
+    seed("pickle", name, program)
+    seed("torch_zip", name, stored_zip([("a/data.pkl", program), ("a/data/0", bytes(64))]))
+seed("torch_zip", "packed", stored_zip([("a/data.pkl", b"N.")], 8))
+
+images = struct.pack(">IIII", 2051, 2, 3, 4) + bytes(24)
+seed("idx_images", "good", images)
+seed("idx_images", "gzip", gzip.compress(images, mtime=0))
+seed("idx_images", "huge", struct.pack(">IIII", 2051, 2**31, 2**15, 2**15))
+seed("idx_images", "bomb", gzip.compress(struct.pack(">IIII", 2051, 1, 1, 1) + bytes(10**6), mtime=0))
+seed("idx_labels", "good", struct.pack(">II", 2049, 3) + b"\x00\x09\x04")
+seed("idx_labels", "large", struct.pack(">II", 2049, 3) + b"\x00\x0a\x04")
+seed("cifar10", "good", b"\x03" + bytes(3072))
+seed("cifar10", "label", b"\x0b" + bytes(3072))
+seed("cifar100", "good", b"\x03\x07" + bytes(3072))
+seed("cifar100", "short", b"\x03\x07" + bytes(300))
+seed("gzip", "good", gzip.compress(b"hello", mtime=0))
+seed("gzip", "two", gzip.compress(b"hello", mtime=0) + gzip.compress(b"world", mtime=0))
+seed("gzip", "bomb", gzip.compress(bytes(2 << 20), mtime=0))
+seed("gzip", "rubbish_behind", gzip.compress(b"hello", mtime=0) + b"rubbish")
+
+
+def tar(members):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, content, kind in members:
+            info = tarfile.TarInfo(name)
+            info.type = kind
+            info.size = len(content) if kind == tarfile.REGTYPE else 0
+            info.linkname = "/etc/passwd" if kind == tarfile.SYMTYPE else ""
+            archive.addfile(info, io.BytesIO(content))
+    return out.getvalue()
+
+
+plain = tar([("x/a", b"one", tarfile.REGTYPE), ("x/b", b"two", tarfile.REGTYPE)])
+seed("tar_gz", "good", gzip.compress(plain, mtime=0))
+seed("tar_gz", "outside", gzip.compress(tar([("../../a", b"one", tarfile.REGTYPE), ("/b", b"two", tarfile.REGTYPE)]), mtime=0))
+seed("tar_gz", "link", gzip.compress(tar([("a", b"", tarfile.SYMTYPE), ("b", b"two", tarfile.REGTYPE)]), mtime=0))
+seed("tar_gz", "cut", gzip.compress(plain[:700], mtime=0))
+seed("tar_gz", "size", gzip.compress(plain[:124] + b"77777777777\0" + plain[136:], mtime=0))
+
+seed("config", "good", "method: {name: simclr}\ntrain: {epochs: 3, seed: 5}\n")
+seed("config", "released", "bs: 128\nepochs: 5\nsgld: {iter: 10, lr: 0.05}\nnet: {encoder: resnet18, use_bn: false}\nt: {flip_p: 0.5}\n")
+seed("config", "itself", "method: &a {x: *a}\n")
+seed("config", "bomb", "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{chr(98 + i)}: &{chr(98 + i)} [{','.join(['*' + chr(97 + i)] * 9)}]\n" for i in range(20)))
+seed("config", "map_key", "{a: b}: c\n")
+seed("config", "null_key", "~: 1\nnull: {2: 3}\n")
+seed("config", "deep", "[" * 5000)
+seed("config", "numbers", "train: {epochs: 1e400, seed: -1, batch_size: 99999999999999999999}\n")
+seed("study", "good", "title: two\njudges: [knn]\nreference: ebclr\nrows: {axis: method, key: method.name, values: [simclr, ebclr]}\n"
+     "fixed: {data.source: shapes, train.epochs: 3}\nclaims:\n  - {says: A beats B, kind: better, rows: ebclr, than: simclr}\n")
+seed("study", "itself", "title: x\nrows: &a {axis: *a}\n")
+seed("study", "wrong_kinds", "title: [x]\njudges: {a: b}\nrows: 3\nfixed: []\nclaims: {}\n")
+
+
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png(width, height, rows):
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+pictures = {
+    "png": png(4, 4, b"".join(b"\0" + bytes([10, 20, 30, 40]) for _ in range(4))),
+    "png_huge": png(100000, 100000, b"\0"),
+    "pgm": b"P5\n4 4\n255\n" + bytes(range(16)),
+    "ppm_text": b"P3 2 1 255 1 2 3 4 5 6\n",
+    "bmp": b"BM" + struct.pack("<IHHIIiiHHIIiiII", 54 + 16, 0, 0, 54, 40, 2, 2, 1, 24, 0, 16, 0, 0, 0, 0) + bytes(16),
+    "jpeg_two_frames": b"\xff\xd8" + b"\xff\xc0\x00\x0b\x08\x75\x30\x75\x30\x01\x01\x11\x00" +
+                       b"\xff\xc0\x00\x0b\x08\x00\x08\x00\x08\x01\x01\x11\x00" + b"\xff\xd9",
+}
+for name, content in pictures.items():
+    seed("image", name, content)
+    seed("image_header", name, content)
+seed("labels_csv", "good", "a.pgm,one\nb.pgm,two\n")
+seed("labels_csv", "quoted", '"a.pgm","o""ne"\r\nb.pgm,"x,y"\n')
+seed("labels_csv", "unknown", "c.pgm,one\n")
+seed("labels_csv", "open_quote", 'a.pgm,"one\n')
+lines = '{"step":1,"rollbacks":0,"epoch":0.5,"loss":1.5,"seconds":2}\n'
+for target in ("metrics", "metrics_log"):
+    seed(target, "good", lines + '{"event":"knn","step":2,"rollbacks":0,"epoch":1,"knn":0.5}\n')
+    seed(target, "text_step", '{"step":"x"}\n' + lines)
+    seed(target, "odd", '{"step":1e99,"rollbacks":[]}\n[]\nnull\n{"step":-9223372036854775808}\n{"step":1.5,"epoch":1}\n')
+    seed(target, "cut", lines + '{"step":2,"lo')
+    seed(target, "event_first", '{"event":"rollback","step":1}\n' + lines)
+    seed(target, "deep", "[" * 20000 + "\n")
+seed("provenance", "good", '{"sessions": [{"version": "1", "code": "x", "threads": 2, "from_step": 0}]}')
+seed("provenance", "kinds", '{"sessions": [1, [], {"version": 3, "threads": "x", "from_step": 1e99}]}')

@@ -1,0 +1,47 @@
+// The corpus, through every target: seeds, and what fuzzing once found. Needs no clang.
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/files.h"
+#include "targets.h"
+
+namespace ebclr::fuzz {
+namespace {
+namespace fs = std::filesystem;
+
+class Corpus : public ::testing::TestWithParam<Target> {};
+
+TEST_P(Corpus, EveryFileEndsInAValueOrALine) {
+  const auto& target = GetParam();
+  const auto folder = fs::path(EBCLR_FUZZ_CORPUS) / target.name;
+  ASSERT_TRUE(fs::is_directory(folder)) << folder << " holds the seeds of this target";
+  int files = 0, values = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const auto bytes = core::read_bytes(entry.path(), "test");
+    EXPECT_EQ(run(target, bytes), "") << entry.path();
+    ++files;
+    try {
+      target.read(bytes);
+      ++values;
+    } catch (const std::exception&) {
+    }
+    // Every prefix of a small one, and every one with a byte changed.
+    if (bytes.size() > 400) continue;
+    for (size_t n = 0; n < bytes.size(); n += 1 + bytes.size() / 40) {
+      EXPECT_EQ(run(target, {bytes.data(), n}), "") << entry.path() << " cut at " << n;
+      auto changed = bytes;
+      changed[n] ^= std::byte{0x5a};
+      EXPECT_EQ(run(target, changed), "") << entry.path() << " changed at " << n;
+    }
+  }
+  EXPECT_GE(files, 2);
+  EXPECT_GE(values, 1) << "at least one seed must be a good file";
+}
+
+INSTANTIATE_TEST_SUITE_P(Readers, Corpus, ::testing::ValuesIn(targets()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace ebclr::fuzz

@@ -1,0 +1,226 @@
+#include "targets.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "core/npy.h"
+#include "core/safetensors.h"
+#include "data/cifar.h"
+#include "data/folder.h"
+#include "data/idx.h"
+#include "data/tar_gz.h"
+#include "run/checkpoint.h"
+#include "run/config.h"
+#include "run/metrics.h"
+#include "run/provenance.h"
+#include "run/torch_file.h"
+#include "study/study.h"
+#include "temp_dir.h"
+#include "train/metrics_log.h"
+
+namespace ebclr::fuzz {
+namespace {
+namespace fs = std::filesystem;
+using Bytes = std::span<const std::byte>;
+
+std::string text_of(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// A folder of this process for readers that want files; in memory where there is such a place.
+const fs::path& scratch() {
+  static const auto* dir = [] {
+    std::error_code ec;
+    if (!std::getenv("TMPDIR") && fs::is_directory("/dev/shm", ec)) ::setenv("TMPDIR", "/dev/shm", 0);
+    return new testing::TempDir;
+  }();
+  // The folder must go when the process does, whichever main it has.
+  static const struct Tidy {
+    ~Tidy() {
+      std::error_code ec;
+      fs::remove_all(dir->path(), ec);
+    }
+  } tidy;
+  return dir->path();
+}
+
+fs::path file_of(Bytes bytes, const std::string& name) {
+  const auto path = scratch() / name;
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  return path;
+}
+
+void safetensors(Bytes bytes) {
+  core::parse_safetensors(bytes, "x.safetensors");
+}
+void checkpoint(Bytes bytes) {
+  file_of(bytes, "step-00000001-r0.safetensors");
+  for (const auto& file : run::list_checkpoints(scratch())) {
+    try {
+      run::read_position(file);
+    } catch (const core::Error&) {
+    }
+    run::read_checkpoint(file, true);
+  }
+}
+void npy(Bytes bytes) {
+  core::parse_npy(bytes, "x.npy");
+}
+void torch_zip(Bytes bytes) {
+  run::parse_torch_file({bytes.begin(), bytes.end()}, "x.pt");
+}
+/// The pickle inside, without the zip's checksums in the way.
+void pickle(Bytes bytes);
+
+void idx_images(Bytes bytes) {
+  data::read_idx_images(file_of(bytes, "images-idx3-ubyte"));
+}
+void idx_labels(Bytes bytes) {
+  data::read_idx_labels(file_of(bytes, "labels-idx1-ubyte"), 10);
+}
+void cifar10(Bytes bytes) {
+  file_of(bytes, "test_batch.bin");
+  data::read_cifar10(scratch(), "test");
+}
+void cifar100(Bytes bytes) {
+  file_of(bytes, "test.bin");
+  data::read_cifar100(scratch(), "test");
+}
+void gzip(Bytes bytes) {
+  data::gunzip(file_of(bytes, "x.gz"), scratch() / "x", 1 << 20);
+}
+void tar_gz(Bytes bytes) {
+  data::extract(file_of(bytes, "x.tar.gz"), {{"a", scratch() / "a"}, {"b", scratch() / "b"}}, 1 << 20);
+}
+void config(Bytes bytes) {
+  std::vector<std::string> warnings;
+  run::resolve({run::parse_layer(text_of(bytes), "x.yaml", warnings)});
+}
+void study_file(Bytes bytes) {
+  study::parse_study("x", text_of(bytes), "x.yaml");
+}
+void image(Bytes bytes) {
+  std::vector<uint8_t> out(3 * 16 * 16);
+  data::decode_image(bytes, "x", 16, false, out.data());
+}
+void image_header(Bytes bytes) {
+  data::inspect_image(bytes, "x");
+}
+void labels_csv(Bytes bytes) {
+  static const fs::path folder = [] {
+    const auto f = scratch() / "pictures";
+    fs::create_directories(f);
+    // The smallest picture there is: 16 x 16 grey points as PGM.
+    for (const char* name : {"a.pgm", "b.pgm"})
+      std::ofstream(f / name, std::ios::binary) << "P5\n16 16\n255\n" << std::string(256, 'x');
+    return f;
+  }();
+  data::read_folder(folder, {.image_size = 16, .labels_csv = file_of(bytes, "labels.csv"), .threads = 1});
+}
+void metrics(Bytes bytes) {
+  run::parse_metrics(text_of(bytes));
+}
+void metrics_log(Bytes bytes) {
+  train::MetricsLog(file_of(bytes, "metrics.jsonl"), 1, 5);
+}
+
+void provenance(Bytes bytes) {
+  file_of(bytes, "provenance.json");
+  run::read_sessions({scratch()});
+}
+
+template <class T>
+void put(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+/// A stored zip of one entry is all that the unpickler needs around it: see tests/run/torch_file_test.cpp.
+std::string zip_around(const std::vector<std::pair<std::string, std::string>>& entries);
+
+void pickle(Bytes bytes) {
+  const std::string data(64, '\1');
+  const auto zip = zip_around({{"a/data.pkl", text_of(bytes)}, {"a/data/0", data}});
+  const auto* p = reinterpret_cast<const std::byte*>(zip.data());
+  run::parse_torch_file({p, p + zip.size()}, "x.pt");
+}
+
+uint32_t crc32_of(const std::string& text) {
+  uint32_t c = ~0u;
+  for (const unsigned char byte : text) {
+    c ^= byte;
+    for (int k = 0; k < 8; ++k) c = c & 1 ? (c >> 1) ^ 0xedb88320u : c >> 1;
+  }
+  return ~c;
+}
+
+std::string zip_around(const std::vector<std::pair<std::string, std::string>>& entries) {
+  std::string out, directory;
+  for (const auto& [name, content] : entries) {
+    const auto at = static_cast<uint32_t>(out.size()), size = static_cast<uint32_t>(content.size());
+    const uint32_t sum = crc32_of(content);
+    const auto common = [&, &title = name](std::string& to) {
+      put<uint16_t>(to, 20), put<uint16_t>(to, 0), put<uint16_t>(to, 0), put<uint32_t>(to, 0), put(to, sum);
+      put(to, size), put(to, size), put(to, static_cast<uint16_t>(title.size())), put<uint16_t>(to, 0);
+    };
+    put<uint32_t>(out, 0x04034b50), common(out);
+    out += name + content;
+    put<uint32_t>(directory, 0x02014b50), put<uint16_t>(directory, 20), common(directory);
+    for (int i = 0; i < 3; ++i) put<uint16_t>(directory, 0);
+    put<uint32_t>(directory, 0), put(directory, at);
+    directory += name;
+  }
+  const auto start = static_cast<uint32_t>(out.size()), size = static_cast<uint32_t>(directory.size());
+  const auto count = static_cast<uint16_t>(entries.size());
+  out += directory;
+  put<uint32_t>(out, 0x06054b50), put<uint32_t>(out, 0), put(out, count), put(out, count), put(out, size);
+  put(out, start), put<uint16_t>(out, 0);
+  return out;
+}
+
+}  // namespace
+
+const std::vector<Target>& targets() {
+  static const std::vector<Target> table = {
+      {"safetensors", safetensors},
+      {"checkpoint", checkpoint},
+      {"npy", npy},
+      {"torch_zip", torch_zip},
+      {"pickle", pickle},
+      {"idx_images", idx_images},
+      {"idx_labels", idx_labels},
+      {"cifar10", cifar10},
+      {"cifar100", cifar100},
+      {"gzip", gzip},
+      {"tar_gz", tar_gz},
+      {"config", config},
+      {"study", study_file},
+      {"image", image},
+      {"image_header", image_header},
+      {"labels_csv", labels_csv},
+      {"metrics", metrics},
+      {"metrics_log", metrics_log},
+      {"provenance", provenance},
+  };
+  return table;
+}
+
+std::string run(const Target& target, Bytes bytes) {
+  try {
+    target.read(bytes);
+  } catch (const core::Error& e) {
+    const std::string text = e.what();
+    if (text.find('\n') != std::string::npos) return "more than one line: " + text;
+  } catch (const std::exception& e) {
+    return std::string("another exception: ") + e.what();
+  }
+  return "";
+}
+
+}  // namespace ebclr::fuzz

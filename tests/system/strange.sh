@@ -1,0 +1,80 @@
+# Machines that are not as the developer's: locales, no home, a home that cannot be written, a full folder for temporaries,
+# a clock that goes backwards, output that nobody reads, no AVX2, no memory.
+source "$(dirname "$0")/lib.sh" "$1"
+
+train() { "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1 --out "$@"; }
+train plain
+want=$(final_weights plain)
+
+# A locale with a decimal comma, one that is not installed, none at all.
+for locale in de_DE.UTF-8 tr_TR.UTF-8 no_SUCH C POSIX; do
+  rm -rf run
+  LC_ALL=$locale LANG=$locale train run
+  [ "$(final_weights run)" = "$want" ] || fail "other weights with the locale $locale"
+  LC_ALL=$locale "$EBCLR" train --resume run --epochs 2 --quiet --threads 1 || fail "cannot resume with the locale $locale"
+done
+
+# No HOME, and one that cannot be written: only what needs a cache says so.
+rm -rf run
+env -u HOME -u XDG_CACHE_HOME -u EBCLR_DATA "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1 --out run
+[ "$(final_weights run)" = "$want" ] || fail "other weights without HOME"
+env -u HOME -u XDG_CACHE_HOME -u EBCLR_DATA "$EBCLR" data list >/dev/null || fail "data list without HOME"
+rm -rf run
+env -u XDG_CACHE_HOME -u EBCLR_DATA HOME=/proc/nowhere "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1 --out run
+env -u XDG_CACHE_HOME -u EBCLR_DATA HOME=/proc/nowhere "$EBCLR" data list >/dev/null || fail "data list, HOME not writable"
+
+# Temporaries lie beside what they become: /tmp may be full or absent.
+rm -rf run
+TMPDIR=/proc/nowhere train run || fail "TMPDIR that is not there"
+
+# Output that nobody reads, or that is closed.
+set +o pipefail
+"$EBCLR" data list 2>err.txt | head -1 >/dev/null
+[ ! -s err.txt ] || fail "data list | head: $(cat err.txt)"
+"$EBCLR" config keys 2>err.txt | head -1 >/dev/null
+[ ! -s err.txt ] || fail "config keys | head: $(cat err.txt)"
+set -o pipefail
+code=0
+"$EBCLR" config keys >&- 2>err.txt || code=$?
+[ "$code" -le 1 ] || fail "closed stdout: exit code $code, $(cat err.txt)"
+[ "$(grep -c 'unexpected' err.txt)" = 0 ] || fail "closed stdout: $(cat err.txt)"
+rm -rf run
+train run >&- 2>&- || fail "training with stdout and stderr closed"
+[ "$(final_weights run)" = "$want" ] || fail "other weights with closed outputs"
+[ "$(head -c 1 run/config.yaml)" = m ] || fail "something was printed into a file of the run"
+if [ -w /dev/full ]; then
+  code=0
+  "$EBCLR" config keys >/dev/full 2>err.txt || code=$?
+  [ "$code" = 1 ] || fail "a full disk behind stdout: exit code $code"
+fi
+
+# A clock that goes backwards while a run is resumed.
+if command -v faketime >/dev/null; then
+  rm -rf run
+  "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1 --out run
+  faketime '2001-01-01 00:00:00' "$EBCLR" train --resume run --epochs 2 --quiet --threads 1 || fail "resumed in the past"
+  grep -q '^2001' run/train.log || fail "the clock was not turned back"
+else
+  echo "strange: faketime is not here; a clock that goes backwards was not tried"
+fi
+
+# A processor without AVX2, as qemu imitates one: the engine steps aside by itself.
+if command -v qemu-x86_64 >/dev/null; then
+  rm -rf run
+  qemu-x86_64 -cpu Nehalem "$EBCLR" train --data shapes --limit 8 --epochs 1 --threads 1 --out run --set encoder.width=8 \
+    --set head.out=8 --set head.hidden=8 --set train.batch_size=8 --set buffer.size=8 --set sampler.steps=1 2>err.txt >/dev/null ||
+    fail "without AVX2: $(cat err.txt)"
+  grep -q "torch (this processor has no AVX2" run/train.log || fail "the log does not say why torch runs the encoder"
+else
+  echo "strange: qemu-user is not here; a processor without AVX2 was not tried"
+fi
+
+# Memory that is not there: one line, no stack trace.
+if (ulimit -v 3000000) 2>/dev/null; then
+  code=0
+  (ulimit -v 3000000; "$EBCLR" train "${SMALL_EBCLR[@]}" --set buffer.size=100000000 --out big) 2>err.txt >/dev/null || code=$?
+  [ "$code" = 1 ] || fail "exit code $code without memory: $(cat err.txt)"
+  grep -q "out of memory" err.txt || fail "not said plainly: $(cat err.txt)"
+  [ ! -e big ] || fail "a run that could not begin left a folder"
+fi
+echo "strange: as everywhere"
