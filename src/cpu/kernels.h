@@ -36,6 +36,7 @@ struct Schedule {
   bool shared = false;
   float* v = nullptr;  // transformed inputs, Space::v; one for the team if shared
   float* m = nullptr;  // products, Space::m; each thread's own
+  float* u = nullptr;  // weights of one group transformed on the way, Space::u; each thread's own
 };
 
 /// A 3x3 convolution, or its data gradient, as its plan sees it: padded channels of what is read and what is
@@ -45,9 +46,9 @@ struct Layer {
   int height = 0, width = 0;
   bool gradient = false;
 };
-/// Floats of a schedule's v and m.
+/// Floats of a schedule's v, m and, where weights come as taps, u.
 struct Space {
-  std::size_t v = 0, m = 0;
+  std::size_t v = 0, m = 0, u = 0;
 };
 /// How the weight gradients of a layer are cut up (WeightGradJob), and the floats that takes: v and d for
 /// each block that is worked on at a time, du for each sum.
@@ -65,6 +66,7 @@ struct ConvJob {
   int in = 0, out = 0;       // padded channels of x and y
   const float* x = nullptr;  // [images][in/lanes][height][width][lanes]
   const float* u = nullptr;  // transformed weights
+  bool taps = false;         // u holds the plain weights, WeightJob::taps
   float* y = nullptr;        // [images][out/lanes][height][width][lanes]
   Epilogue epilogue;
   Schedule schedule;
@@ -77,6 +79,7 @@ struct DownJob {
   int in = 0, out = 0;
   const float* x = nullptr;
   const float* u = nullptr;           // transformed 3x3 weights
+  bool taps = false;                  // u holds the plain weights
   const float* u_shortcut = nullptr;  // shortcut weights, from `pack`
   float* y = nullptr;
   float* shortcut = nullptr;  // result of the 1x1 convolution
@@ -92,6 +95,7 @@ struct DownGradJob {
   const float* g = nullptr;               // of y: [images][out/lanes][(height+1)/2][(width+1)/2][lanes]
   const float* g_shortcut = nullptr;      // of shortcut
   const float* u = nullptr;               // transposed transformed weights
+  bool taps = false;                      // u holds the plain weights
   const float* u_shortcut = nullptr;      // from `pack`, transposed
   float* dx = nullptr;
   Epilogue epilogue;
@@ -126,7 +130,10 @@ struct WeightJob {
   bool transpose = false;        // for the data gradient
   const float* w = nullptr;      // [out][in][3][3]
   const float* scale = nullptr;  // [out] factor per output channel (folded normalisation), may be null
-  float* u = nullptr;
+  float* u = nullptr;            // 36 matrices; may be null
+  /// As they are, [n/lanes][k][9][lanes] with k what is read and n what is written: a quarter of the size,
+  /// for passes of so few tiles that reading 36 matrices takes longer than making them; may be null.
+  float* taps = nullptr;
 };
 
 /// The first convolution: 3x3, stride 1, padding 1, on planar images with 1 to 4 channels.
@@ -187,6 +194,8 @@ struct Kernels {
   int lanes;
   /// Not as exact as float: taken only by name.
   bool by_name_only;
+  /// Data gradients can read their weights as taps; forward passes always can.
+  bool gradient_taps;
 
   /// Floats of a convolution's weights, kernel 3 or 1, for itself or for its data gradient.
   std::size_t (*weight_floats)(int in, int out, int kernel, bool gradient);
@@ -206,11 +215,19 @@ struct Kernels {
   /// Packs the shortcut's [out][in] (or the transpose) as the products read it, padded with zeros.
   void (*pack)(const float* w, int out, int in, int out_padded, int in_padded, bool transpose,
                const float* scale, float* packed);
+  /// The same as `multiply` reads it, whatever the products of this table read.
+  void (*pack_rows)(const float* w, int out, int in, int out_padded, int in_padded, bool transpose,
+                    const float* scale, float* packed);
   /// Packs the stem's weights [out][in][3][3]: forward panels, then those of the data gradient.
   void (*stem_weights)(const float* w, int out, int in, int out_padded, const float* scale, float* packed);
   void (*stem)(const StemJob&, const Team&);
   void (*stem_data_grad)(const StemGradJob&, const Team&);
   void (*stem_weight_grad)(const StemGradJob&, const Team&);
+
+  /// C = A * B on one thread: A has `rows` rows in k_panels panels, B, from `pack`, n_panels panels of
+  /// k_panels
+  /// * lanes rows, C n_panels panels; matrices [columns/lanes][rows][lanes].
+  void (*multiply)(const float* a, int rows, const float* b, int k_panels, int n_panels, float* c);
 
   /// Mean over the pixels: x [images][channels/lanes][pixels][lanes] -> features [images][real].
   void (*pool)(const float* x, int images, int channels, int real, int pixels, float* features, const Team&);
@@ -230,6 +247,11 @@ struct Kernels {
   /// Runs chains of fused multiply-adds for so many steps and returns the operations of one step.
   double (*fma_chain)(long steps);
 };
+
+/// Floats of a 3x3 convolution's weights as taps, padded channels.
+constexpr std::size_t tap_floats(int in, int out) {
+  return std::size_t(9) * in * out;
+}
 
 /// Floats of the stem's packed weights, work space and partial gradients.
 constexpr std::size_t stem_weight_floats(int in, int out, int lanes) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cpu/buffer.h"
+#include "cpu/chain.h"
 #include "cpu/kernels.h"
 
 namespace ebclr::cpu {
@@ -34,6 +35,8 @@ struct NetworkShape {
 
 /// Cache that a core has for itself, as the operating system says; 512 KB where it does not.
 std::size_t l2_bytes();
+/// Cache that the cores share; 16 times l2_bytes where the operating system does not say.
+std::size_t l3_bytes();
 
 /// Why the kernels cannot run this shape on images of this size; empty if they can.
 std::string unsupported(const NetworkShape& shape, int height, int width);
@@ -77,7 +80,16 @@ class WeightSet {
   /// Biases in padded channels; with folded BatchNorm its shift.
   std::vector<Buffer> bias;
   std::vector<Buffer> forward, backward;  // per convolution; `backward` only once it has been asked for
-  bool has_backward = false;
+  /// The same as taps, for passes of few images; empty for layers whose weights are small anyway.
+  std::vector<Buffer> forward_taps, backward_taps;
+  bool has_backward = false, has_taps = false;
+};
+
+/// What to make of the parameters.
+struct LoadOptions {
+  bool fold = false;      ///< multiply BatchNorm's running statistics into them (inference, sampling)
+  bool backward = false;  ///< for data gradients too
+  bool taps = false;      ///< for passes of few images too
 };
 
 /// What a forward pass keeps for its backward pass. Buffers return to the network's pool with it.
@@ -115,8 +127,10 @@ class Network {
   /// Most memory that tapes, weights and work space have taken so far, in bytes.
   std::size_t peak_bytes() const;
 
-  /// Transforms parameters. `fold` multiplies BatchNorm's running statistics into them (inference, sampling).
-  void load(WeightSet& set, const std::vector<ConvParameters>& parameters, bool fold, bool backward) const;
+  /// Transforms parameters.
+  void load(WeightSet& set, const std::vector<ConvParameters>& parameters, const LoadOptions& options) const;
+  /// True if passes of so many images are quicker with taps (LoadOptions).
+  bool wants_taps(int images, int height, int width) const;
 
   /// x [images][channels][height][width] -> features [images][8 * width].
   void infer(const WeightSet& weights, const float* x, int images, int height, int width, float* out);
@@ -130,6 +144,11 @@ class Network {
 
   /// Gradient to the images from that to the features, for tapes of `sample`.
   void input_gradient(const WeightSet& weights, const Tape& tape, const float* dfeatures, float* dx);
+  /// Langevin chains (chain.h): v [images][channels][height][width] is moved in place, energies
+  /// [steps][images] are those at the start of each step. One team for all steps; nothing is allocated
+  /// between them.
+  void chains(const WeightSet& weights, const EnergyHead& head, const ChainPlan& plan, float* v, int images,
+              int height, int width, float* energies);
   /// All gradients, for tapes of `train`; dx may be null, and so may `gradients` be empty.
   void backward(const WeightSet& weights, const std::vector<ConvParameters>& parameters, const Tape& tape,
                 const float* x, const float* dfeatures, const std::vector<ConvGradients>& gradients,
@@ -143,7 +162,7 @@ class Network {
   /// One thread's work space.
   struct Worker {
     Buffer current, mid;  // activations of a chunk of images, or their gradients
-    Buffer v, m;          // transformed tiles and products
+    Buffer v, m, u;       // transformed tiles, products, weights transformed on the way
     Buffer stem;
   };
   /// What all functions of a pass need to know.
@@ -153,6 +172,11 @@ class Network {
   };
 
   class Chunks;
+  /// How the threads divide a stage: images; or, all of them going through each layer together, its tiles or
+  /// its output channels.
+  enum class Share { kImages, kTiles, kChannels };
+  /// What a thread has while it takes images through a stage.
+  struct StageWork;
 
   int stage_channels(int stage) const;  // padded
   Size stage_size(int stage, const Pass& pass) const;
@@ -160,19 +184,34 @@ class Network {
   int chunk(int stage, const Pass& pass) const;
   int stage_of_tensor(int tensor) const;
   int stage_of_conv(int conv) const;
-  bool together(int stage) const;
+  long stage_tiles(int stage, const Pass& pass) const;
+  std::size_t weight_bytes(int stage) const;
+  Share share(int stage, const Pass& pass) const;
+  bool has_taps(const ConvLayer& conv, bool gradient) const;
+  bool few_tiles(int stage, const Pass& pass) const;
+  bool reads_taps(int conv, int stage, const Pass& pass, bool gradient) const;
   Layer layer_of(const ConvLayer& conv, int stage, const Pass& pass, bool gradient) const;
-  Schedule schedule(const Layer& layer, int stage) const;
-  Schedule schedule(const Layer& layer, int stage, Worker& worker);
+  Schedule schedule(int conv, int stage, const Pass& pass, bool gradient) const;
+  Schedule schedule(int conv, int stage, const Pass& pass, bool gradient, Worker& worker);
+  ConvJob conv_job(int conv, int stage, const Pass& pass, int images, bool gradient, Worker& worker);
+  DownJob down_job(const BlockLayer& block, const Pass& pass, int images, Worker& worker);
+  DownGradJob down_grad_job(const BlockLayer& block, const Pass& pass, int images, Worker& worker);
 
+  void load_conv(WeightSet& set, std::size_t conv, const ConvParameters& parameters, const float* scale,
+                 bool transpose, const Team& team) const;
   void prepare(const Pass& pass, bool stage_buffers);
   std::unique_ptr<Tape> new_tape(const Pass& pass, bool training) const;
   char* signs(Tape& tape, int tensor, const Pass& pass, long image) const;
   const char* signs(const Tape& tape, int tensor, const Pass& pass, long image) const;
 
   void forward_stage(const Pass& pass, int stage, const float* x, Tape* tape, float* out, const Team& team);
+  void forward_block(const StageWork& work, int block, Tape* tape, float*& current);
   void backward_stage(const Pass& pass, int stage, const Tape& tape, const float* dfeatures, float* dx,
                       const Team& team);
+  void backward_block(const StageWork& work, int block, const Tape& tape, float* gradient);
+  void forward_stages(const Pass& pass, const float* x, Tape* tape, float* out, const Team& team);
+  void backward_stages(const Pass& pass, const Tape& tape, const float* dfeatures, float* dx,
+                       const Team& team);
   void run_forward(const Pass& pass, const float* x, Tape* tape, float* out);
   void forward_norm(const Pass& pass, const std::vector<ConvParameters>& parameters, const float* x,
                     Tape& tape, float* out);
@@ -183,15 +222,17 @@ class Network {
   NetworkShape shape_;
   const Kernels& kernels_;
   int threads_;
-  std::size_t l2_bytes_;
+  std::size_t l2_bytes_, l3_bytes_;
   std::vector<ConvLayer> convs_;
   std::vector<BlockLayer> blocks_;
   std::shared_ptr<BufferPool> pool_;
   std::vector<Worker> workers_;
-  Worker common_;                           // of the stages that the team takes together
-  std::array<std::atomic<long>, 4> taken_;  // images of each stage that somebody has taken in this pass
-  std::array<Buffer, 4>
-      stage_;  // what a stage hands on: its last activation, or on the way back its gradient
+  Worker common_;  // of the stages that the team takes together
+  // Images of each stage that somebody has taken in this pass, there and back. Either direction clears the
+  // other's, which nobody uses then.
+  std::array<std::atomic<long>, 4> taken_there_, taken_back_;
+  // What a stage hands on: its last activation, or on the way back its gradient.
+  std::array<Buffer, 4> stage_;
 };
 
 }  // namespace ebclr::cpu

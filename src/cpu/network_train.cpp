@@ -52,39 +52,22 @@ void Network::forward_norm(const Pass& pass, const std::vector<ConvParameters>& 
     for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) {
       const BlockLayer& block = blocks_[b];
       const bool down = block.shortcut >= 0;
-      const Size size = stage_size(block.stage, pass), from = stage_size(block.stage - down, pass);
+      const Size size = stage_size(block.stage, pass);
       const auto conv = [&](int index, int tensor) {
-        kernels_.conv(
-            {.images = pass.images,
-             .height = size.height,
-             .width = size.width,
-             .in = convs_[index].in,
-             .out = convs_[index].out,
-             .x = tape.activations[tensor].data(),
-             .u = pass.weights.forward[index].data(),
-             .y = tape.raw[index].data(),
-             .epilogue = {},
-             .schedule = schedule(layer_of(convs_[index], block.stage, pass, false), block.stage, worker)},
-            team);
+        ConvJob job = conv_job(index, block.stage, pass, pass.images, false, worker);
+        job.x = tape.activations[tensor].data();
+        job.y = tape.raw[index].data();
+        kernels_.conv(job, team);
         team.sync();
       };
       if (!down) {
         conv(block.conv1, 2 * b);
       } else {
-        const ConvLayer& conv1 = convs_[block.conv1];
-        kernels_.down({.images = pass.images,
-                       .height = from.height,
-                       .width = from.width,
-                       .in = conv1.in,
-                       .out = conv1.out,
-                       .x = tape.activations[2 * b].data(),
-                       .u = pass.weights.forward[block.conv1].data(),
-                       .u_shortcut = pass.weights.forward[block.shortcut].data(),
-                       .y = tape.raw[block.conv1].data(),
-                       .shortcut = tape.raw[block.shortcut].data(),
-                       .epilogue = {},
-                       .schedule = schedule(layer_of(conv1, block.stage, pass, false), block.stage, worker)},
-                      team);
+        DownJob job = down_job(block, pass, pass.images, worker);
+        job.x = tape.activations[2 * b].data();
+        job.y = tape.raw[block.conv1].data();
+        job.shortcut = tape.raw[block.shortcut].data();
+        kernels_.down(job, team);
         team.sync();
         measure(shortcut_scale, block.shortcut, size.pixels());
       }
@@ -148,18 +131,18 @@ void Network::backward_layers(const Pass& pass, const std::vector<ConvParameters
       const bool down = block.shortcut >= 0;
       const Size size = stage_size(block.stage, pass), from = stage_size(block.stage - down, pass);
       float* g_conv2 = through_norm(block.conv2, size.pixels(), g, before_norm.data());
-      kernels_.conv_grad(
-          {.images = pass.images,
-           .height = size.height,
-           .width = size.width,
-           .in = conv2.out,
-           .out = conv2.in,
-           .x = g_conv2,
-           .u = pass.weights.backward[block.conv2].data(),
-           .y = g_mid,
-           .epilogue = {.signs_in = signs(tape, 1 + 2 * b, pass, 0), .slope = shape_.slope},
-           .schedule = schedule(layer_of(conv2, block.stage, pass, true), block.stage, worker)},
-          team);
+      kernels_.conv_grad({.images = pass.images,
+                          .height = size.height,
+                          .width = size.width,
+                          .in = conv2.out,
+                          .out = conv2.in,
+                          .x = g_conv2,
+                          .u = pass.weights.backward[block.conv2].data(),
+                          .taps = false,
+                          .y = g_mid,
+                          .epilogue = {.signs_in = signs(tape, 1 + 2 * b, pass, 0), .slope = shape_.slope},
+                          .schedule = schedule(block.conv2, block.stage, pass, true, worker)},
+                         team);
       const auto weight_grad = [&](int index, const ConvLayer& conv, const Size& of,
                                    const float* activation_in, const float* gradient) {
         const Layer layer{conv.in, conv.out, conv.stride, of.height, of.width};
@@ -203,33 +186,31 @@ void Network::backward_layers(const Pass& pass, const std::vector<ConvParameters
       Epilogue epilogue{.signs_in = signs(tape, 2 * b, pass, 0), .slope = shape_.slope};
       if (!down) {
         epilogue.residual = g;
-        kernels_.conv_grad(
-            {.images = pass.images,
-             .height = size.height,
-             .width = size.width,
-             .in = conv1.out,
-             .out = conv1.in,
-             .x = g_mid,
-             .u = pass.weights.backward[block.conv1].data(),
-             .y = g_input,
-             .epilogue = epilogue,
-             .schedule = schedule(layer_of(conv1, block.stage, pass, true), block.stage, worker)},
-            team);
+        kernels_.conv_grad({.images = pass.images,
+                            .height = size.height,
+                            .width = size.width,
+                            .in = conv1.out,
+                            .out = conv1.in,
+                            .x = g_mid,
+                            .u = pass.weights.backward[block.conv1].data(),
+                            .y = g_input,
+                            .epilogue = epilogue,
+                            .schedule = schedule(block.conv1, block.stage, pass, true, worker)},
+                           team);
       } else {
-        kernels_.down_grad(
-            {.images = pass.images,
-             .height = from.height,
-             .width = from.width,
-             .in = conv1.in,
-             .out = conv1.out,
-             .g = g_mid,
-             .g_shortcut = g,
-             .u = pass.weights.backward[block.conv1].data(),
-             .u_shortcut = pass.weights.backward[block.shortcut].data(),
-             .dx = g_input,
-             .epilogue = epilogue,
-             .schedule = schedule(layer_of(conv1, block.stage, pass, true), block.stage, worker)},
-            team);
+        kernels_.down_grad({.images = pass.images,
+                            .height = from.height,
+                            .width = from.width,
+                            .in = conv1.in,
+                            .out = conv1.out,
+                            .g = g_mid,
+                            .g_shortcut = g,
+                            .u = pass.weights.backward[block.conv1].data(),
+                            .u_shortcut = pass.weights.backward[block.shortcut].data(),
+                            .dx = g_input,
+                            .epilogue = epilogue,
+                            .schedule = schedule(block.conv1, block.stage, pass, true, worker)},
+                           team);
       }
       std::swap(g, g_input);
       team.sync();

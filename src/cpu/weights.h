@@ -36,8 +36,8 @@ inline GradSpace winograd_grad_space(const Layer& layer, const GradCut& cut) {
           GradSums{layer.in, layer.out, layer.stride}.floats()};
 }
 
-/// Plain weights [out][in][3][3] to 36 matrices in panels. Transposed and flipped, they are the weights of
-/// the data gradient. Threads share the panels.
+/// Plain weights [out][in][3][3] to 36 matrices in panels, or to taps. Transposed and flipped, they are the
+/// weights of the data gradient. Threads share the panels.
 template <class V, class Filter>
 void transform_weights(const WeightJob& job, const Team& team) {
   constexpr int L = V::kLanes;
@@ -57,6 +57,10 @@ void transform_weights(const WeightJob& job, const Team& team) {
       const float scale = !real ? 0.f : job.scale != nullptr ? job.scale[o] : 1.f;
       for (int tap = 0; tap < 9; ++tap) taps[tap * L + lane] = scale * w[job.transpose ? 8 - tap : tap];
     }
+    if (job.taps != nullptr) {
+      for (int tap = 0; tap < 9; ++tap) V::store(job.taps + (item * 9 + tap) * L, V::load(taps + tap * L));
+    }
+    if (job.u == nullptr) continue;
     float* u = job.u + item * L;
     separable<V, Filter>([&](int y, int x) { return V::load(taps + (y * 3 + x) * L); },
                          [&](int y, const typename V::Reg* row) {

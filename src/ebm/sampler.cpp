@@ -29,8 +29,11 @@ class LangevinSampler : public Sampler {
 
   SampleResult run(Energy& energy, const torch::Tensor& start, const torch::Tensor& counts,
                    NoiseSource& noise) const override {
-    SampleResult out;
     auto v = start.detach();
+    const LangevinPlan plan{
+        .steps = o_.steps, .step_size = o_.step_size, .clamp = o_.clamp, .sigma = noise_scale(counts, o_)};
+    if (auto done = energy.run_langevin(v, plan, noise)) return *done;
+    SampleResult out;
     const auto sigma = broadcast_scale(v, counts, o_);
     for (int64_t t = 0; t < o_.steps; ++t) {
       auto [e, grad] = energy.evaluate(v);
@@ -72,6 +75,25 @@ class YopoSampler : public Sampler {
 };
 
 }  // namespace
+
+NoiseReader NoiseSource::draw_ahead(const torch::Tensor& like, int64_t draws) {
+  std::vector<torch::Tensor> all;
+  for (int64_t i = 0; i < draws; ++i) all.push_back(draw(like).to(torch::kCPU, torch::kFloat32).contiguous());
+  return [all, size = like.numel()](int64_t first, std::span<float> out) {
+    for (size_t i = 0; i < out.size(); ++i) {
+      const int64_t at = first + static_cast<int64_t>(i);
+      out[i] = all[static_cast<size_t>(at / size)].data_ptr<float>()[at % size];
+    }
+  };
+}
+
+NoiseReader CounterNoise::draw_ahead(const torch::Tensor& like, int64_t draws) {
+  const uint64_t start = counter_;
+  counter_ += static_cast<uint64_t>(like.numel() * draws);
+  return [key = key_, start](int64_t first, std::span<float> out) {
+    core::fill_normal(key, start + static_cast<uint64_t>(first), out);
+  };
+}
 
 torch::Tensor CounterNoise::draw(const torch::Tensor& like) {
   auto out = torch::empty(like.sizes(), torch::kFloat32);

@@ -106,6 +106,7 @@ struct State {
   std::mutex mutex;  // the network's calls must not overlap
   cpu::Network network;
   Weights plain, folded;  // folded: with BatchNorm's running statistics
+  bool taps = false;      // once somebody has sampled few chains, every change of weights makes taps too
   /// The weights of inference and sampling.
   Weights& steady() { return network.shape().batch_norm ? folded : plain; }
 };
@@ -248,6 +249,51 @@ class NativeBackend : public nn::EncoderBackend {
     return features;
   }
 
+  bool takes_chains(const Tensor& v, nn::Head& head) override {
+    const nn::HeadOptions& h = head.options();
+    if (h.hidden_norm || h.output_norm || (state_->network.shape().batch_norm && encoder_.is_training())) {
+      return false;
+    }
+    return v.dim() == 4 && v.size(1) == encoder_.options().channels && v.size(2) >= 16 && v.size(3) >= 16 &&
+           runs_here(v, parameters_of(layers_)) && runs_here(v, head.parameters());
+  }
+
+  nn::ChainEnd run_chains(const Tensor& v, const nn::ChainJob& job) override {
+    torch::NoGradGuard no_grad;
+    const std::lock_guard lock(state_->mutex);
+    const auto images = static_cast<int>(v.size(0)), height = static_cast<int>(v.size(2)),
+               width = static_cast<int>(v.size(3));
+    State::Weights& weights = state_->steady();
+    state_->taps = state_->taps || state_->network.wants_taps(images, height, width);
+    refresh(weights, pointers_of(layers_), state_->network.shape().batch_norm, true);
+    const Tensor references = job.references.to(torch::kFloat).contiguous(),
+                 sigma = job.sigma.to(torch::kFloat).contiguous();
+    cpu::EnergyHead head{.slope = static_cast<float>(nn::slope_of(job.head.options().activation)),
+                         .references = references.data_ptr<float>(),
+                         .count = static_cast<int>(references.size(0)),
+                         .tau = job.tau};
+    for (const auto& linear : job.head.linears()) {
+      head.layers.push_back({.in = static_cast<int>(linear->weight.size(1)),
+                             .out = static_cast<int>(linear->weight.size(0)),
+                             .weight = linear->weight.data_ptr<float>(),
+                             .bias = linear->bias.data_ptr<float>()});
+    }
+    nn::ChainEnd end{v.detach().clone(at::MemoryFormat::Contiguous),
+                     torch::empty({job.steps, v.size(0)}, torch::kFloat)};
+    state_->network.chains(weights.set, head,
+                           {.steps = static_cast<int>(job.steps),
+                            .step_size = static_cast<float>(job.step_size),
+                            .clamp = static_cast<float>(job.clamp),
+                            .sigma = sigma.data_ptr<float>(),
+                            .noise =
+                                [&](long first, float* out, long count) {
+                                  job.noise(first, {out, static_cast<size_t>(count)});
+                                }},
+                           end.chains.data_ptr<float>(), images, height, width,
+                           end.energies.data_ptr<float>());
+    return end;
+  }
+
   std::size_t memory_bytes() const { return state_->network.peak_bytes(); }
 
  private:
@@ -291,9 +337,13 @@ class NativeBackend : public nn::EncoderBackend {
         now.add(layer.norm->running_var);
       }
     }
-    if (now == weights.made_from && (weights.set.has_backward || !backward)) return;
+    const bool taps = state_->taps && backward;
+    if (now == weights.made_from && (weights.set.has_backward || !backward) &&
+        (weights.set.has_taps || !taps)) {
+      return;
+    }
     if (!(now == weights.made_from)) ++weights.generation;
-    state_->network.load(weights.set, pointers, fold, backward);
+    state_->network.load(weights.set, pointers, {.fold = fold, .backward = backward, .taps = taps});
     weights.made_from = now;
   }
 

@@ -18,6 +18,22 @@ ebm::EnergyGrad ContrastiveEnergy::evaluate(const torch::Tensor& v) {
   return {e.detach(), torch::autograd::grad({e.sum()}, {x})[0]};
 }
 
+std::optional<ebm::SampleResult> ContrastiveEnergy::run_langevin(const torch::Tensor& v,
+                                                                 const ebm::LangevinPlan& plan,
+                                                                 ebm::NoiseSource& noise) {
+  nn::EncoderBackend* backend = encoder_.backend();
+  if (backend == nullptr || !backend->takes_chains(v, head_)) return std::nullopt;
+  const nn::ChainEnd end = backend->run_chains(v, {.head = head_,
+                                                   .references = references_,
+                                                   .tau = tau_,
+                                                   .steps = plan.steps,
+                                                   .step_size = plan.step_size,
+                                                   .clamp = plan.clamp,
+                                                   .sigma = plan.sigma,
+                                                   .noise = noise.draw_ahead(v, plan.steps)});
+  return ebm::SampleResult{end.chains, end.energies.unbind(0)};
+}
+
 ebm::EnergyGrad ContrastiveEnergy::costate(const torch::Tensor& v) {
   nn::FreezeParameters freeze({&encoder_, &head_});
   torch::Tensor h;

@@ -163,7 +163,7 @@ TEST_P(NetworkTest, FeaturesAndGradients) {
     // Inference and sampling.
     const std::vector<ConvParameters> pointers = parameters.pointers(c.shape.batch_norm);
     WeightSet weights;
-    network.load(weights, pointers, c.shape.batch_norm, true);
+    network.load(weights, pointers, {.fold = c.shape.batch_norm, .backward = true});
     std::vector<float> features(count), again(count), dx(pixels);
     network.infer(weights, fx.data(), c.images, c.height, c.width, features.data());
     EXPECT_LT(relative_error(features, plain(parameters, x, false)), 1e-4);
@@ -174,7 +174,7 @@ TEST_P(NetworkTest, FeaturesAndGradients) {
     EXPECT_NEAR(dot(dx, along), want_dx, 1e-3 * std::abs(want_dx) + 1e-4);
 
     // Training.
-    network.load(weights, pointers, false, true);
+    network.load(weights, pointers, {.backward = true});
     const auto full =
         network.train(weights, pointers, fx.data(), c.images, c.height, c.width, features.data());
     EXPECT_LT(relative_error(features, plain(parameters, x, true)), 1e-4);
@@ -221,12 +221,130 @@ TEST_P(NetworkTest, ThreadsDoNotChangeWhatSamplingSees) {
     std::mt19937 same(13);
     Parameters parameters(network, same);
     WeightSet weights;
-    network.load(weights, parameters.pointers(false), false, true);
+    network.load(weights, parameters.pointers(false), {.backward = true});
     std::vector<float> features(5 * 64), dx(x.size());
     const auto tape = network.sample(weights, x.data(), 5, 16, 16, features.data());
     network.input_gradient(weights, *tape, features.data(), dx.data());
     if (first.empty()) first = dx;
     EXPECT_EQ(first, dx) << threads << " threads, L2 " << l2;
+  }
+}
+
+/// A head and references in double, as its energy is defined.
+struct PlainHead {
+  std::vector<Doubles> weight, bias;  // [out][in]
+  std::vector<int> widths;            // features, hidden, out
+  Doubles references;
+  double tau, slope;
+
+  double energy(const double* features) const {
+    Doubles f(features, features + widths[0]);
+    for (std::size_t i = 0; i < weight.size(); ++i) {
+      Doubles y(widths[i + 1]);
+      for (int o = 0; o < widths[i + 1]; ++o) {
+        y[o] = bias[i][o];
+        for (int k = 0; k < widths[i]; ++k) y[o] += weight[i][o * widths[i] + k] * f[k];
+        if (i + 1 < weight.size() && y[o] < 0) y[o] *= slope;
+      }
+      f = y;
+    }
+    const auto unit = [](Doubles v) {
+      double norm = 0;
+      for (const double x : v) norm += x * x;
+      for (double& x : v) x /= std::sqrt(norm);
+      return v;
+    };
+    const Doubles z = unit(f);
+    double sum = 0;
+    for (std::size_t m = 0; m < references.size() / z.size(); ++m) {
+      const Doubles r = unit({references.begin() + m * z.size(), references.begin() + (m + 1) * z.size()});
+      double square = 0;
+      for (std::size_t d = 0; d < z.size(); ++d) square += (z[d] - r[d]) * (z[d] - r[d]);
+      sum += std::exp(-square / tau);
+    }
+    return -std::log(sum);
+  }
+};
+
+TEST_P(NetworkTest, ChainsFollowTheEnergyOfTheHead) {
+  std::mt19937 rng(15);
+  constexpr int kImages = 3, kSize = 16, kSteps = 3, kReferences = 5;
+  constexpr long kValues = 3 * kSize * kSize, kTotal = kImages * kValues;
+  const std::vector<float> start = floats(random_values(rng, kTotal, 0.5)),
+                           noise = floats(random_values(rng, kSteps * kTotal));
+  const std::vector<float> sigma{0.05f, 0, 0.01f};
+  std::vector<float> first;
+  // Whoever shares what, and whichever form the weights have, the bits are the same.
+  for (const auto& [threads, l2] : {std::pair{1, 0}, {2, 0}, {3, 0}, {2, 4096}, {1, 4096}, {3, 65536}}) {
+    Network network({.channels = 3, .width = 8}, *GetParam(), threads, l2);
+    std::mt19937 same(16);
+    Parameters parameters(network, same);
+    PlainHead plain{.widths = {network.features(), 24, 10}, .tau = 0.1, .slope = 0.2};
+    std::vector<std::vector<float>> keep;
+    EnergyHead head{.count = kReferences, .tau = plain.tau};
+    for (int i = 0; i < 2; ++i) {
+      plain.weight.push_back(random_values(same, plain.widths[i] * plain.widths[i + 1], 0.2));
+      plain.bias.push_back(random_values(same, plain.widths[i + 1], 0.1));
+      keep.push_back(floats(plain.weight.back()));
+      keep.push_back(floats(plain.bias.back()));
+    }
+    plain.references = random_values(same, kReferences * plain.widths[2]);
+    keep.push_back(floats(plain.references));
+    for (int i = 0; i < 2; ++i) {
+      head.layers.push_back({.in = plain.widths[i],
+                             .out = plain.widths[i + 1],
+                             .weight = keep[2 * i].data(),
+                             .bias = keep[2 * i + 1].data()});
+    }
+    head.references = keep.back().data();
+    WeightSet weights;
+    network.load(weights, parameters.pointers(false),
+                 {.backward = true, .taps = network.wants_taps(kImages, kSize, kSize)});
+    const auto run = [&](int steps, float clamp, float step_size) {
+      std::vector<float> v = start, energies(steps * kImages);
+      network.chains(
+          weights, head,
+          {.steps = steps,
+           .step_size = step_size,
+           .clamp = clamp,
+           .sigma = sigma.data(),
+           .noise = [&](long at, float* out, long count) { std::copy_n(noise.begin() + at, count, out); }},
+          v.data(), kImages, kSize, kSize, energies.data());
+      return std::pair{v, energies};
+    };
+    const auto [v, energies] = run(kSteps, 0.02f, 0.5f);
+    if (!first.empty()) {
+      EXPECT_EQ(first, v) << threads << " threads, L2 " << l2;
+      continue;
+    }
+    first = v;
+    // Energies as defined, and one step without clamp or noise against a difference quotient of them.
+    const Doubles x(start.begin(), start.end());
+    const auto energy_of = [&](const Doubles& at, int image) {
+      const Doubles f = plain_features(network, parameters, at, kImages, kSize, kSize, false);
+      return plain.energy(f.data() + image * network.features());
+    };
+    for (int n = 0; n < kImages; ++n) EXPECT_NEAR(energies[n], energy_of(x, n), 1e-4 * std::abs(energies[n]));
+    const auto [stepped, unused] = run(1, 0, 1);
+    const Doubles along = random_values(rng, kTotal);
+    for (int n = 0; n < kImages; ++n) {
+      double got = 0;
+      for (long i = n * kValues; i < (n + 1) * kValues; ++i) {
+        got += (x[i] + double(sigma[n]) * noise[i] - stepped[i]) * along[i];
+      }
+      Doubles up = x, low = x;
+      for (long i = n * kValues; i < (n + 1) * kValues; ++i) {
+        up[i] += 1e-6 * along[i];
+        low[i] -= 1e-6 * along[i];
+      }
+      const double want = (energy_of(up, n) - energy_of(low, n)) / 2e-6;
+      EXPECT_NEAR(got, want, 2e-3 * std::abs(want) + 1e-3);
+    }
+    // The clamp holds: no pixel moves by more than its bound.
+    const auto [clamped, unused_too] = run(1, 1e-4f, 1);
+    for (long i = 0; i < kTotal; ++i) {
+      EXPECT_LE(std::abs(clamped[i] - (x[i] + double(sigma[i / kValues]) * noise[i])), 1.1e-4);
+    }
   }
 }
 
@@ -236,7 +354,7 @@ TEST_P(NetworkTest, TapesReturnTheirMemory) {
   Parameters parameters(network, rng);
   const auto pointers = parameters.pointers(false);
   WeightSet weights;
-  network.load(weights, pointers, false, true);
+  network.load(weights, pointers, {.backward = true});
   const std::vector<float> x = floats(random_values(rng, 2 * 16 * 16));
   std::vector<float> features(2 * 64);
   std::size_t peak = 0;
