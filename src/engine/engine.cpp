@@ -386,6 +386,7 @@ EngineChoice attach(nn::Encoder& encoder, const EngineOptions& options) {
                           .slope = static_cast<float>(nn::slope_of(encoder.options().activation))};
   for (size_t s = 0; s < 4; ++s) shape.blocks[s] = static_cast<int>(encoder.stages()[s].size());
   const int threads = options.threads > 0 ? options.threads : at::get_num_threads();
+  cpu::let_idle_threads_sleep(threads);
   encoder.set_backend(
       std::make_shared<NativeBackend>(encoder, std::make_shared<State>(shape, *kernels, threads)));
   return {true, fmt::format("native ({}, {} thread{})", kernels->name, threads, threads == 1 ? "" : "s"),
