@@ -41,6 +41,8 @@ constexpr Kernels kernel_table(const char* name) {
           .pack_rows = pack<V>,
           .stem_weights = stem_weights<V>,
           .stem = stem<V>,
+          .max_pool = max_pool<V>,
+          .max_pool_grad = max_pool_grad<V>,
           .stem_data_grad = stem_data_grad<V>,
           .stem_weight_grad = stem_weight_grad<V>,
           .multiply = multiply<V>,

@@ -42,6 +42,7 @@ std::string unsupported(const NetworkShape& shape, int height, int width) {
     return "width " + std::to_string(shape.width) + " is not a multiple of 8";
   }
   if (height < 1 || width < 1) return "empty images";
+  if (shape.stem.out(height) < 1 || shape.stem.out(width) < 1) return "images smaller than the stem's window";
   return "";
 }
 
@@ -49,6 +50,7 @@ Tape::~Tape() {
   for (auto* list : {&signs, &activations, &raw, &mean, &var}) {
     for (Buffer& buffer : *list) pool_->give(std::move(buffer));
   }
+  pool_->give(std::move(origin));
 }
 
 Network::Network(const NetworkShape& shape, const Kernels& kernels, int threads, std::size_t cache_bytes)
@@ -63,7 +65,7 @@ Network::Network(const NetworkShape& shape, const Kernels& kernels, int threads,
     convs_.push_back({round_up(in, kernels.lanes), round_up(out, kernels.lanes), in, out, kernel, stride});
     return static_cast<int>(convs_.size()) - 1;
   };
-  layer(shape.channels, shape.width, 3, 1);
+  layer(shape.channels, shape.width, shape.stem.kernel, shape.stem.stride);
   convs_[0].in = shape.channels;
   int in = shape.width;
   for (int stage = 0; stage < 4; ++stage) {
@@ -83,9 +85,13 @@ int Network::stage_channels(int stage) const {
 }
 
 Network::Size Network::stage_size(int stage, const Pass& pass) const {
-  Size size{pass.height, pass.width};
+  Size size{shape_.stem.pooled(pass.height), shape_.stem.pooled(pass.width)};
   for (int s = 0; s < stage; ++s) size = {(size.height + 1) / 2, (size.width + 1) / 2};
   return size;
+}
+
+Network::Size Network::stem_size(const Pass& pass) const {
+  return {shape_.stem.out(pass.height), shape_.stem.out(pass.width)};
 }
 
 std::size_t Network::image_floats(int stage, const Pass& pass) const {
@@ -207,25 +213,29 @@ void Network::prepare(const Pass& pass, bool stage_buffers) {
       if (reads_taps(index, stage, pass, gradient)) u = std::max(u, space.u);
     }
   }
+  const std::size_t raw = static_cast<std::size_t>(convs_[0].out) * stem_size(pass).pixels();
   for (Worker& worker : workers_) {
     worker.current.reserve(own);
     worker.mid.reserve(own);
     worker.v.reserve(v);
     worker.m.reserve(m);
     worker.u.reserve(u);
-    worker.stem.reserve(stem_floats(shape_.channels, pass.height, pass.width, kernels_.lanes));
+    worker.stem.reserve(stem_floats(shape_.stem, shape_.channels, pass.height, pass.width, kernels_.lanes));
+    if (shape_.stem.pool) worker.raw.reserve(raw);
   }
   if (common > 0) {
     common_.current.reserve(common);
     common_.mid.reserve(common);
     common_.v.reserve(v);
+    if (shape_.stem.pool) common_.raw.reserve(raw);
   }
 }
 
 std::size_t Network::peak_bytes() const {
   std::size_t floats = 0;
   for (const Worker& w : workers_) {
-    floats += w.current.size() + w.mid.size() + w.v.size() + w.m.size() + w.u.size() + w.stem.size();
+    floats +=
+        w.current.size() + w.mid.size() + w.v.size() + w.m.size() + w.u.size() + w.stem.size() + w.raw.size();
   }
   for (const Buffer& buffer : stage_) floats += buffer.size();
   floats += common_.current.size() + common_.mid.size() + common_.v.size();
@@ -256,7 +266,7 @@ void Network::load(WeightSet& set, const std::vector<ConvParameters>& parameters
       std::copy_n(p.bias, conv.out_real, bias);
     }
     const auto floats = [&](bool gradient) {
-      return i == 0 ? stem_weight_floats(conv.in, conv.out, kernels_.lanes)
+      return i == 0 ? stem_weight_floats(shape_.stem, conv.in, conv.out)
                     : kernels_.weight_floats(conv.in, conv.out, conv.kernel, gradient);
     };
     set.forward[i].reserve(floats(false));
@@ -296,7 +306,7 @@ void Network::load_conv(WeightSet& set, std::size_t i, const ConvParameters& par
                                team);
   } else if (static_cast<int>(i) % team.size == team.id) {
     if (i == 0) {
-      kernels_.stem_weights(parameters.weight, conv.out_real, conv.in, conv.out, scale, into);
+      kernels_.stem_weights(shape_.stem, parameters.weight, conv.out_real, conv.in, conv.out, scale, into);
     } else {
       kernels_.pack(parameters.weight, conv.out_real, conv.in_real, conv.out, conv.in, transpose, scale,
                     into);
@@ -316,11 +326,13 @@ std::unique_ptr<Tape> Network::new_tape(const Pass& pass, bool training) const {
     tape->signs.push_back(pool_->take((floats + 31) / 32));
     if (training) tape->activations.push_back(pool_->take(floats));
   }
+  if (shape_.stem.pool) tape->origin = pool_->take(pass.images * image_floats(0, pass));
   if (training && shape_.batch_norm) {
     for (std::size_t i = 0; i < convs_.size(); ++i) {
-      tape->raw.push_back(pool_->take(pass.images * image_floats(stage_of_conv(static_cast<int>(i)), pass)));
-      tape->values_per_channel.push_back(static_cast<long>(pass.images) *
-                                         stage_size(stage_of_conv(static_cast<int>(i)), pass).pixels());
+      const long pixels =
+          (i == 0 ? stem_size(pass) : stage_size(stage_of_conv(static_cast<int>(i)), pass)).pixels();
+      tape->values_per_channel.push_back(pass.images * pixels);
+      tape->raw.push_back(pool_->take(static_cast<std::size_t>(pass.images * pixels * convs_[i].out)));
       tape->mean.push_back(pool_->take(convs_[i].out));
       tape->var.push_back(pool_->take(convs_[i].out));
     }
@@ -387,7 +399,7 @@ void Network::backward(const WeightSet& weights, const std::vector<ConvParameter
   if (gradients.empty() && !shape_.batch_norm) {
     input_gradient(weights, tape, dfeatures, dx);
   } else {
-    backward_layers(pass, parameters, tape, x, dfeatures, gradients, dx);
+    train_backward(pass, parameters, tape, x, dfeatures, gradients, dx);
   }
 }
 

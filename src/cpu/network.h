@@ -1,5 +1,5 @@
 #pragma once
-// The whole encoder on the kernels: a residual network of basic blocks with a 3x3 stem (docs/engine.md).
+// The whole encoder on the kernels: a residual network of basic blocks (docs/engine.md).
 //
 // Three ways through it, which share their steps:
 //   infer     nothing is kept;
@@ -26,7 +26,8 @@ namespace ebclr::cpu {
 /// What the network is made of.
 struct NetworkShape {
   int channels = 3;  // of the images, 1..4
-  int width = 64;    // channels of stage 1; doubled by each further stage
+  StemShape stem = {};
+  int width = 64;  // channels of stage 1; doubled by each further stage
   std::array<int, 4> blocks = {2, 2, 2, 2};
   bool batch_norm = false;
   float slope = 0.2f;     // of the activation for negative values
@@ -106,6 +107,7 @@ class Tape {
   std::vector<Buffer> activations;       // same numbering; training only
   std::vector<Buffer> raw;               // per convolution: results before BatchNorm; training with it only
   std::vector<Buffer> mean, var;         // per convolution: the batch's statistics (biased), BatchNorm only
+  Buffer origin;                         // of the stem's max pooling
 
  private:
   friend class Network;
@@ -163,7 +165,7 @@ class Network {
   struct Worker {
     Buffer current, mid;  // activations of a chunk of images, or their gradients
     Buffer v, m, u;       // transformed tiles, products, weights transformed on the way
-    Buffer stem;
+    Buffer stem, raw;     // the stem's, and one image of it before max pooling
   };
   /// What all functions of a pass need to know.
   struct Pass {
@@ -172,6 +174,7 @@ class Network {
   };
 
   class Chunks;
+  class Backward;
   /// How the threads divide a stage: images; or, all of them going through each layer together, its tiles or
   /// its output channels.
   enum class Share { kImages, kTiles, kChannels };
@@ -180,6 +183,7 @@ class Network {
 
   int stage_channels(int stage) const;  // padded
   Size stage_size(int stage, const Pass& pass) const;
+  Size stem_size(const Pass& pass) const;  // before pooling
   std::size_t image_floats(int stage, const Pass& pass) const;
   int chunk(int stage, const Pass& pass) const;
   int stage_of_tensor(int tensor) const;
@@ -205,6 +209,7 @@ class Network {
   const char* signs(const Tape& tape, int tensor, const Pass& pass, long image) const;
 
   void forward_stage(const Pass& pass, int stage, const float* x, Tape* tape, float* out, const Team& team);
+  void forward_stem(const StageWork& work, const float* x, Tape* tape, float* y);
   void forward_block(const StageWork& work, int block, Tape* tape, float*& current);
   void backward_stage(const Pass& pass, int stage, const Tape& tape, const float* dfeatures, float* dx,
                       const Team& team);
@@ -215,9 +220,11 @@ class Network {
   void run_forward(const Pass& pass, const float* x, Tape* tape, float* out);
   void forward_norm(const Pass& pass, const std::vector<ConvParameters>& parameters, const float* x,
                     Tape& tape, float* out);
-  void backward_layers(const Pass& pass, const std::vector<ConvParameters>& parameters, const Tape& tape,
-                       const float* x, const float* dfeatures, const std::vector<ConvGradients>& gradients,
-                       float* dx);
+  void train_backward(const Pass& pass, const std::vector<ConvParameters>& parameters, const Tape& tape,
+                      const float* x, const float* dfeatures, const std::vector<ConvGradients>& gradients,
+                      float* dx);
+  StemJob stem_job(const Pass& pass, int images, Worker& worker) const;
+  StemGradJob stem_grad_job(const Pass& pass, int images, const Tape& tape, Worker& worker) const;
 
   NetworkShape shape_;
   const Kernels& kernels_;

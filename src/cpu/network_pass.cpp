@@ -95,6 +95,73 @@ DownGradJob Network::down_grad_job(const BlockLayer& block, const Pass& pass, in
           .schedule = schedule(block.conv1, block.stage, pass, true, worker)};
 }
 
+StemJob Network::stem_job(const Pass& pass, int images, Worker& worker) const {
+  const ConvLayer& conv = convs_[0];
+  return {.shape = shape_.stem,
+          .images = images,
+          .height = pass.height,
+          .width = pass.width,
+          .in = conv.in,
+          .out = conv.out,
+          .out_real = conv.out_real,
+          .w = pass.weights.forward[0].data(),
+          .epilogue = {},
+          .scratch = worker.stem.data()};
+}
+
+StemGradJob Network::stem_grad_job(const Pass& pass, int images, const Tape& tape, Worker& worker) const {
+  const ConvLayer& conv = convs_[0];
+  return {.shape = shape_.stem,
+          .images = images,
+          .height = pass.height,
+          .width = pass.width,
+          .in = conv.in,
+          .out = conv.out,
+          .out_real = conv.out_real,
+          .origin = shape_.stem.pool ? const_cast<float*>(tape.origin.data()) : nullptr,
+          .raw = worker.raw.data(),
+          .w = pass.weights.forward[0].data(),
+          .scratch = worker.stem.data()};
+}
+
+/// The stem of a chunk, its result in y. Pooling goes image by image, while the convolution's result is near.
+void Network::forward_stem(const StageWork& work, const float* x, Tape* tape, float* y) {
+  const Pass& pass = work.pass;
+  const Epilogue activate{.bias = pass.weights.bias[0].data(),
+                          .activate = true,
+                          .signs_out = tape != nullptr ? signs(*tape, 0, pass, work.first) : nullptr,
+                          .slope = shape_.slope};
+  const long values = static_cast<long>(shape_.channels) * pass.height * pass.width;
+  StemJob job = stem_job(pass, work.count, work.worker);
+  job.x = x + work.first * values;
+  if (!shape_.stem.pool) {
+    job.y = y;
+    job.epilogue = activate;
+    kernels_.stem(job, work.team);
+    if (work.joint()) work.team.sync();
+    return;
+  }
+  const auto floats = static_cast<long>(image_floats(0, pass));
+  const Size size = stem_size(pass);
+  job.images = 1;
+  job.y = work.space.raw.data();
+  for (long n = 0; n < work.count; ++n, job.x += values) {
+    kernels_.stem(job, work.team);
+    if (work.joint()) work.team.sync();
+    MaxPoolJob pool{.images = 1,
+                    .height = size.height,
+                    .width = size.width,
+                    .channels = convs_[0].out,
+                    .x = job.y,
+                    .y = y + n * floats,
+                    .origin = tape != nullptr ? tape->origin.data() + (work.first + n) * floats : nullptr,
+                    .epilogue = activate};
+    if (tape != nullptr) pool.epilogue.signs_out = signs(*tape, 0, pass, work.first + n);
+    kernels_.max_pool(pool, work.team);
+    if (work.joint()) work.team.sync();
+  }
+}
+
 /// One block of a chunk; `current` is its input (unless it begins a stage) and becomes its result.
 void Network::forward_block(const StageWork& work, int b, Tape* tape, float*& current) {
   const Pass& pass = work.pass;
@@ -158,26 +225,10 @@ void Network::forward_stage(const Pass& pass, int stage, const float* x, Tape* t
     work.count = chunks.count();
     float* current = work.space.current.data();
     if (stage == 0) {
-      const ConvLayer& conv = convs_[0];
       if (tape != nullptr && tape->training) {
         current = tape->activations[0].data() + work.first * static_cast<long>(image_floats(0, pass));
       }
-      kernels_.stem({.images = work.count,
-                     .height = pass.height,
-                     .width = pass.width,
-                     .in = conv.in,
-                     .out = conv.out,
-                     .out_real = conv.out_real,
-                     .x = x + work.first * conv.in * pass.height * pass.width,
-                     .w = pass.weights.forward[0].data(),
-                     .y = current,
-                     .epilogue = {.bias = pass.weights.bias[0].data(),
-                                  .activate = true,
-                                  .signs_out = tape != nullptr ? signs(*tape, 0, pass, work.first) : nullptr,
-                                  .slope = shape_.slope},
-                     .scratch = worker.stem.data()},
-                    work.team);
-      if (joint) whole.sync();
+      forward_stem(work, x, tape, current);
     }
     for (int b = begin_block; b < begin_block + shape_.blocks[stage]; ++b) {
       forward_block(work, b, tape, current);
@@ -244,18 +295,11 @@ void Network::backward_stage(const Pass& pass, int stage, const Tape& tape, cons
     }
     for (int b = end_block - 1; b >= begin_block; --b) backward_block(work, b, tape, gradient);
     if (stage > 0) continue;
-    const ConvLayer& conv = convs_[0];
-    kernels_.stem_data_grad({.images = work.count,
-                             .height = pass.height,
-                             .width = pass.width,
-                             .in = conv.in,
-                             .out = conv.out,
-                             .out_real = conv.out_real,
-                             .g = gradient,
-                             .w = pass.weights.forward[0].data(),
-                             .dx = dx + work.first * conv.in * pass.height * pass.width,
-                             .scratch = worker.stem.data()},
-                            work.team);
+    StemGradJob job = stem_grad_job(pass, work.count, tape, worker);
+    if (job.origin != nullptr) job.origin += work.first * static_cast<long>(image_floats(0, pass));
+    job.g = gradient;
+    job.dx = dx + work.first * shape_.channels * pass.height * pass.width;
+    kernels_.stem_data_grad(job, work.team);
   }
 }
 

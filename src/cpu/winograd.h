@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "cpu/epilogue.h"
 #include "cpu/gemm.h"
@@ -356,22 +357,32 @@ void run_tiles(long tiles, int k_panels, int out_panels, const float* u, bool ta
     }
   };
   // Tiles are taken in equal blocks. Capacity is odd: rows a power of two apart would share cache sets.
-  const long first = schedule.shared ? 0 : team.begin(tiles);
-  const long count = schedule.shared ? tiles : team.end(tiles) - first;
-  const long blocks = (count + schedule.block - 1) / schedule.block;
-  for (long b = 0; b < blocks; ++b) {
-    const long t = first + count * b / blocks, end = first + count * (b + 1) / blocks,
-               capacity = (end - t) | 1;
-    if (schedule.shared) {
-      in(t + team.begin(end - t), t + team.end(end - t), t, capacity);
-      team.sync();
-      finish(t, end, capacity, static_cast<int>(team.begin(out_panels)),
-             static_cast<int>(team.end(out_panels)));
-      team.sync();
-    } else {
+  const long blocks = (tiles + schedule.block - 1) / schedule.block;
+  const auto span = [&](long b) { return std::pair{tiles * b / blocks, tiles * (b + 1) / blocks}; };
+  if (!schedule.shared) {
+    team.deal(blocks, [&](long b) {
+      const auto [t, end] = span(b);
+      const long capacity = (end - t) | 1;
       in(t, end, t, capacity);
       finish(t, end, capacity, 0, out_panels);
-    }
+    });
+    return;
+  }
+  for (long b = 0; b < blocks; ++b) {
+    const auto [t, end] = span(b);
+    const long rows = end - t, capacity = rows | 1, pieces = std::min<long>(rows, 4L * team.size);
+    const long first = t;
+    team.deal(pieces, [&](long piece) {
+      in(first + rows * piece / pieces, first + rows * (piece + 1) / pieces, first, capacity);
+    });
+    team.sync();
+    // At least two groups for each thread, if there are so many panels.
+    const int most = std::max(1, out_panels / (2 * team.size)), group = std::min(schedule.group, most);
+    team.deal((out_panels + group - 1) / group, [&, last = end](long item) {
+      const int n = static_cast<int>(item) * group;
+      finish(first, last, capacity, n, std::min(n + group, out_panels));
+    });
+    team.sync();
   }
 }
 
