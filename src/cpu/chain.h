@@ -26,14 +26,18 @@ struct EnergyHead {
   double tau = 0.1;
 };
 
-/// v <- v - step_size * clamp(dE/dv) + sigma * noise, `steps` times.
+/// v <- v - step_size * clamp(dE/dv) + sigma * noise, `steps` times. With `inner` steps (YOPO) for each of
+/// them the gradient at a cut layer is computed once and pulled back through the layers before it `inner`
+/// times.
 struct ChainPlan {
   int steps = 10;
+  int inner = 0;  // 0: the whole gradient at every step
+  int cut = 0;    // 0 after the stem, 1 after the first stage
   float step_size = 0.05f;
   float clamp = 1;               // 0 switches it off
   const float* sigma = nullptr;  // [images]
-  /// Fills `out` with numbers [first, first + count) of the run's noise [steps][images][values]; called by
-  /// several threads at once.
+  /// Fills `out` with numbers [first, first + count) of the run's noise [steps * max(inner,
+  /// 1)][images][values]; called by several threads at once.
   std::function<void(long first, float* out, long count)> noise;
 };
 

@@ -48,6 +48,7 @@ constexpr Kernels kernel_table(const char* name) {
           .multiply = multiply<V>,
           .pool = pool<V>,
           .pool_grad = pool_grad<V>,
+          .derive = derive<V>,
           .batch_stats = batch_stats<V>,
           .batch_apply = batch_apply<V>,
           .batch_grad_sums = batch_grad_sums<V>,

@@ -265,6 +265,9 @@ struct Kernels {
   void (*pool_grad)(const float* dfeatures, int images, int channels, int real, int pixels, const void* signs,
                     float slope, float* dx, const Team&);
 
+  /// y = g times the derivative of the activation whose signs are given; `vectors` of `lanes` values.
+  void (*derive)(const float* g, const void* signs, float slope, long vectors, float* y, const Team&);
+
   /// Mean and biased variance per channel over images and pixels.
   void (*batch_stats)(const float* z, int images, int channels, int pixels, float* mean, float* var,
                       const Team&);

@@ -171,7 +171,9 @@ class Network {
   struct Pass {
     const WeightSet& weights;
     int images, height, width;
+    int cut = kNoCut;  // of the gradient, see ChainPlan; it then ends before the activation's derivative
   };
+  static constexpr int kNoCut = -1;
 
   class Chunks;
   class Backward;
@@ -214,9 +216,17 @@ class Network {
   void backward_stage(const Pass& pass, int stage, const Tape& tape, const float* dfeatures, float* dx,
                       const Team& team);
   void backward_block(const StageWork& work, int block, const Tape& tape, float* gradient);
+  void backward_stem(const StageWork& work, const Tape& tape, const float* gradient, float* dx);
   void forward_stages(const Pass& pass, const float* x, Tape* tape, float* out, const Team& team);
   void backward_stages(const Pass& pass, const Tape& tape, const float* dfeatures, float* dx,
                        const Team& team);
+  int cut_block(const Pass& pass) const;
+  void clear_taken(const Team& team);
+  void langevin_step(const ChainPlan& plan, long number, long values, long total, const float* dv, float* v,
+                     const Team& team) const;
+  void forward_to_cut(const Pass& pass, const float* x, Tape& tape, const Team& team);
+  void backward_from_cut(const Pass& pass, const Tape& tape, const float* costate, float* dx,
+                         const Team& team);
   void run_forward(const Pass& pass, const float* x, Tape* tape, float* out);
   void forward_norm(const Pass& pass, const std::vector<ConvParameters>& parameters, const float* x,
                     Tape& tape, float* out);
@@ -235,8 +245,7 @@ class Network {
   std::shared_ptr<BufferPool> pool_;
   std::vector<Worker> workers_;
   Worker common_;  // of the stages that the team takes together
-  // Images of each stage that somebody has taken in this pass, there and back. Either direction clears the
-  // other's, which nobody uses then.
+  // Images of each stage that somebody has taken in this pass, there and back.
   std::array<std::atomic<long>, 4> taken_there_, taken_back_;
   // What a stage hands on: its last activation, or on the way back its gradient.
   std::array<Buffer, 4> stage_;

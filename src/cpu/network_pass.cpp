@@ -252,7 +252,8 @@ void Network::backward_block(const StageWork& work, int b, const Tape& tape, flo
   job.epilogue = {.signs_in = signs(tape, 1 + 2 * b, pass, work.first), .slope = shape_.slope};
   kernels_.conv_grad(job, work.team);
   work.sync();
-  const Epilogue epilogue{.signs_in = signs(tape, 2 * b, pass, work.first), .slope = shape_.slope};
+  Epilogue epilogue{.signs_in = signs(tape, 2 * b, pass, work.first), .slope = shape_.slope};
+  if (b == cut_block(pass)) epilogue.signs_in = nullptr;
   if (block.shortcut < 0) {
     ConvJob first = conv_job(block.conv1, work.stage, pass, work.count, true, work.worker);
     first.x = mid;
@@ -294,69 +295,151 @@ void Network::backward_stage(const Pass& pass, int stage, const Tape& tape, cons
       if (joint) whole.sync();
     }
     for (int b = end_block - 1; b >= begin_block; --b) backward_block(work, b, tape, gradient);
-    if (stage > 0) continue;
-    StemGradJob job = stem_grad_job(pass, work.count, tape, worker);
-    if (job.origin != nullptr) job.origin += work.first * static_cast<long>(image_floats(0, pass));
-    job.g = gradient;
-    job.dx = dx + work.first * shape_.channels * pass.height * pass.width;
-    kernels_.stem_data_grad(job, work.team);
+    if (stage == 0 && pass.cut == kNoCut) backward_stem(work, tape, gradient, dx);
   }
 }
 
+/// From the gradient of a chunk's first activations, before their activation, to that of its images.
+void Network::backward_stem(const StageWork& work, const Tape& tape, const float* gradient, float* dx) {
+  const Pass& pass = work.pass;
+  StemGradJob job = stem_grad_job(pass, work.count, tape, work.worker);
+  if (job.origin != nullptr) job.origin += work.first * static_cast<long>(image_floats(0, pass));
+  job.g = gradient;
+  job.dx = dx + work.first * shape_.channels * pass.height * pass.width;
+  kernels_.stem_data_grad(job, work.team);
+}
+
 void Network::forward_stages(const Pass& pass, const float* x, Tape* tape, float* out, const Team& team) {
-  if (team.id == 0) {
-    for (auto& taken : taken_back_) taken = 0;
-  }
   for (int stage = 0; stage < 4; ++stage) {
     forward_stage(pass, stage, x, tape, out, team);
     team.sync();
   }
 }
 
+/// To the images or, with a cut, to the layer there.
 void Network::backward_stages(const Pass& pass, const Tape& tape, const float* dfeatures, float* dx,
                               const Team& team) {
-  if (team.id == 0) {
-    for (auto& taken : taken_there_) taken = 0;
-  }
-  for (int stage = 3; stage >= 0; --stage) {
+  for (int stage = 3; stage >= (pass.cut == 1 ? 1 : 0); --stage) {
     backward_stage(pass, stage, tape, dfeatures, dx, team);
     team.sync();
   }
 }
 
+/// The block whose input is the layer of the cut; -1 without one.
+int Network::cut_block(const Pass& pass) const {
+  return pass.cut == kNoCut ? -1 : pass.cut == 0 ? 0 : shape_.blocks[0];
+}
+
+/// Nobody has taken any images yet. Ends with a sync.
+void Network::clear_taken(const Team& team) {
+  if (team.id == 0) {
+    for (auto* list : {&taken_there_, &taken_back_}) {
+      for (auto& taken : *list) taken = 0;
+    }
+  }
+  team.sync();
+}
+
+/// Images through the layers before the cut; only the signs are kept.
+void Network::forward_to_cut(const Pass& pass, const float* x, Tape& tape, const Team& team) {
+  if (pass.cut == 1) {
+    forward_stage(pass, 0, x, &tape, nullptr, team);
+  } else {
+    Worker& worker = workers_[team.id];
+    const bool joint = share(0, pass) != Share::kImages;
+    StageWork work{pass, 0, share(0, pass), joint ? team : Team{}, worker, joint ? common_ : worker};
+    Chunks chunks(joint, chunk(0, pass), pass.images, taken_there_[0]);
+    while (chunks.next()) {
+      work.first = chunks.first();
+      work.count = chunks.count();
+      forward_stem(work, x, &tape, work.space.current.data());
+    }
+  }
+  team.sync();
+}
+
+/// From the gradient at the cut, `costate`, to that of the images.
+void Network::backward_from_cut(const Pass& pass, const Tape& tape, const float* costate, float* dx,
+                                const Team& team) {
+  const int tensor = pass.cut == 1 ? 2 * shape_.blocks[0] : 0;
+  const auto floats = static_cast<long>(image_floats(0, pass));
+  kernels_.derive(costate, signs(tape, tensor, pass, 0), shape_.slope, pass.images * floats / kernels_.lanes,
+                  stage_[0].data(), team);
+  team.sync();
+  const Pass whole{pass.weights, pass.images, pass.height, pass.width};
+  if (pass.cut == 1) {
+    backward_stage(whole, 0, tape, nullptr, dx, team);
+  } else {
+    Worker& worker = workers_[team.id];
+    const bool joint = share(0, pass) != Share::kImages;
+    StageWork work{whole, 0, share(0, pass), joint ? team : Team{}, worker, joint ? common_ : worker};
+    Chunks chunks(joint, chunk(0, pass), pass.images, taken_back_[0]);
+    while (chunks.next()) {
+      work.first = chunks.first();
+      work.count = chunks.count();
+      backward_stem(work, tape, stage_[0].data() + work.first * floats, dx);
+    }
+  }
+  team.sync();
+}
+
+/// This thread's share of one Langevin step.
+void Network::langevin_step(const ChainPlan& plan, long number, long values, long total, const float* dv,
+                            float* v, const Team& team) const {
+  // Noise is made a piece at a time, so that it is still in L1 when it is added.
+  constexpr long kPiece = 1024;
+  float noise[kPiece];
+  const long pieces = (total + kPiece - 1) / kPiece;
+  for (long piece = team.begin(pieces); piece < team.end(pieces); ++piece) {
+    const long first = piece * kPiece, last = std::min(first + kPiece, total);
+    plan.noise(number * total + first, noise, last - first);
+    for (long i = first; i < last; ++i) {
+      float g = dv[i];
+      if (plan.clamp > 0) g = g < -plan.clamp ? -plan.clamp : g > plan.clamp ? plan.clamp : g;
+      v[i] = (v[i] - g * plan.step_size) + noise[i - first] * plan.sigma[i / values];
+    }
+  }
+}
+
 void Network::chains(const WeightSet& weights, const EnergyHead& head, const ChainPlan& plan, float* v,
                      int images, int height, int width, float* energies) {
-  const Pass pass{weights, images, height, width};
+  const bool cut = plan.inner > 0;
+  const Pass pass{weights, images, height, width, cut ? plan.cut : kNoCut};
   prepare(pass, true);
   const std::unique_ptr<Tape> tape = new_tape(pass, false);
   HeadPass top(head, kernels_, images);
   const long values = static_cast<long>(shape_.channels) * height * width, total = images * values;
+  const std::size_t first_stage = static_cast<std::size_t>(images) * image_floats(0, pass);
   Buffer out = pool_->take(static_cast<std::size_t>(images) * features()),
          dout = pool_->take(static_cast<std::size_t>(images) * features()),
-         dv = pool_->take(static_cast<std::size_t>(total));
-  for (auto& taken : taken_there_) taken = 0;
-  // Noise is made a piece at a time, so that it is still in L1 when it is added.
-  constexpr long kPiece = 1024;
+         dv = pool_->take(static_cast<std::size_t>(total)), costate = pool_->take(cut ? first_stage : 0);
   run_team(threads_, [&](const Team& team) {
-    float noise[kPiece];
+    long number = 0;
     for (int step = 0; step < plan.steps; ++step) {
+      clear_taken(team);
       forward_stages(pass, v, tape.get(), out.data(), team);
       top.run(out.data(), energies + static_cast<long>(step) * images, dout.data(), team);
       backward_stages(pass, *tape, dout.data(), dv.data(), team);
-      const long pieces = (total + kPiece - 1) / kPiece;
-      for (long piece = team.begin(pieces); piece < team.end(pieces); ++piece) {
-        const long first = piece * kPiece, last = std::min(first + kPiece, total);
-        plan.noise(step * total + first, noise, last - first);
-        for (long i = first; i < last; ++i) {
-          float g = dv.data()[i];
-          if (plan.clamp > 0) g = g < -plan.clamp ? -plan.clamp : g > plan.clamp ? plan.clamp : g;
-          v[i] = (v[i] - g * plan.step_size) + noise[i - first] * plan.sigma[i / values];
-        }
+      if (!cut) {
+        langevin_step(plan, number++, values, total, dv.data(), v, team);
+        team.sync();
+        continue;
       }
+      const auto size = static_cast<long>(first_stage);
+      std::copy(stage_[0].data() + team.begin(size), stage_[0].data() + team.end(size),
+                costate.data() + team.begin(size));
       team.sync();
+      for (int inner = 0; inner < plan.inner; ++inner) {
+        clear_taken(team);
+        // The first time the signs are still those of the pass before.
+        if (inner > 0) forward_to_cut(pass, v, *tape, team);
+        backward_from_cut(pass, *tape, costate.data(), dv.data(), team);
+        langevin_step(plan, number++, values, total, dv.data(), v, team);
+        team.sync();
+      }
     }
   });
-  for (Buffer* buffer : {&out, &dout, &dv}) pool_->give(std::move(*buffer));
+  for (Buffer* buffer : {&out, &dout, &dv, &costate}) pool_->give(std::move(*buffer));
 }
 
 }  // namespace ebclr::cpu

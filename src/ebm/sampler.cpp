@@ -57,8 +57,14 @@ class YopoSampler : public Sampler {
                    NoiseSource& noise) const override {
     auto* cut = dynamic_cast<CutEnergy*>(&energy);
     if (!cut) core::usage_error("ebm.yopo", "this energy has no cut layer; use sampler.kind: msgld");
-    SampleResult out;
     auto v = start.detach();
+    const LangevinPlan plan{.steps = o_.outer,
+                            .inner = o_.inner,
+                            .step_size = o_.step_size,
+                            .clamp = o_.clamp,
+                            .sigma = noise_scale(counts, o_)};
+    if (auto done = energy.run_langevin(v, plan, noise)) return *done;
+    SampleResult out;
     const auto sigma = broadcast_scale(v, counts, o_);
     for (int64_t m = 0; m < o_.outer; ++m) {
       auto [e, p] = cut->costate(v);
@@ -114,8 +120,8 @@ torch::Tensor noise_scale(const torch::Tensor& counts, const SamplerOptions& o) 
 
 double sampler_units(const SamplerOptions& o) {
   if (o.kind != SamplerKind::kYopo) return 2.0 * static_cast<double>(o.steps);
-  // The inner steps run the first layers only; their cost is small and counted as a tenth of a gradient.
-  return 2.0 * static_cast<double>(o.outer) + 0.2 * static_cast<double>(o.outer * o.inner);
+  // The first inner step ends the full gradient's way back; the others run the first layers again.
+  return static_cast<double>(o.outer) * (2.0 + o.inner_units * static_cast<double>(o.inner - 1));
 }
 
 std::unique_ptr<Sampler> make_sampler(const SamplerOptions& o) {

@@ -23,6 +23,7 @@ class NoiseSource;
 /// Steps v <- v - step_size * clamp(dE/dv) + sigma * noise.
 struct LangevinPlan {
   int64_t steps = 10;
+  int64_t inner = 0;  ///< YOPO: so many steps with one costate, `steps` times; 0 without a cut
   double step_size = 0.05, clamp = 1;  ///< clamp 0 switches it off
   torch::Tensor sigma;                 ///< [N]
 };
@@ -92,6 +93,7 @@ struct SamplerOptions {
   double decay = 3;         ///< K: visits after which the noise is at sigma_min
   double sigma_min = 0.01, sigma_max = 0.05;
   int64_t outer = 5, inner = 2;  ///< YOPO's M and N
+  double inner_units = 0.2;      ///< cost of one of YOPO's inner steps beyond the first, in encoder forwards
 };
 
 /// Noise scale of chains with these visit counts (int [N]) -> float [N].

@@ -282,6 +282,8 @@ class NativeBackend : public nn::EncoderBackend {
                      torch::empty({job.steps, v.size(0)}, torch::kFloat)};
     state_->network.chains(weights.set, head,
                            {.steps = static_cast<int>(job.steps),
+                            .inner = static_cast<int>(job.inner),
+                            .cut = job.cut,
                             .step_size = static_cast<float>(job.step_size),
                             .clamp = static_cast<float>(job.clamp),
                             .sigma = sigma.data_ptr<float>(),

@@ -60,9 +60,11 @@ struct ChainJob {
   torch::Tensor references;  ///< [M, D] outputs of the head
   double tau = 0.1;
   int64_t steps = 10;
+  int64_t inner = 0;                   ///< YOPO's steps for each of these; 0 without
+  int cut = 0;                         ///< YOPO's layer, as of forward_head
   double step_size = 0.05, clamp = 1;  ///< clamp 0 switches it off
   torch::Tensor sigma;                 ///< [N] float
-  /// Fills `out` with the numbers from `first` on of the run's noise [steps, N, C, H, W].
+  /// Fills `out` with the numbers from `first` on of the run's noise [all steps, N, C, H, W].
   std::function<void(int64_t first, std::span<float> out)> noise;
 };
 /// What became of them.
