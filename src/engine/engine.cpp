@@ -255,7 +255,7 @@ class NativeBackend : public nn::EncoderBackend {
       return false;
     }
     return v.dim() == 4 && v.size(1) == encoder_.options().channels && v.size(2) >= 16 && v.size(3) >= 16 &&
-           runs_here(v, parameters_of(layers_)) && runs_here(v, head.parameters());
+           runs_here(v, parameters_of(encoder_, layers_)) && runs_here(v, head.parameters());
   }
 
   nn::ChainEnd run_chains(const Tensor& v, const nn::ChainJob& job) override {
@@ -265,7 +265,8 @@ class NativeBackend : public nn::EncoderBackend {
                width = static_cast<int>(v.size(3));
     State::Weights& weights = state_->steady();
     state_->taps = state_->taps || state_->network.wants_taps(images, height, width);
-    refresh(weights, pointers_of(layers_), state_->network.shape().batch_norm, true);
+    const std::vector<Tensor> parameters = parameters_of(encoder_, layers_);
+    refresh(weights, parameters, pointers_of(layers_, parameters), state_->network.shape().batch_norm, true);
     const Tensor references = job.references.to(torch::kFloat).contiguous(),
                  sigma = job.sigma.to(torch::kFloat).contiguous();
     cpu::EnergyHead head{.slope = static_cast<float>(nn::slope_of(job.head.options().activation)),
