@@ -254,7 +254,10 @@ class NativeBackend : public nn::EncoderBackend {
     if (h.hidden_norm || h.output_norm || (state_->network.shape().batch_norm && encoder_.is_training())) {
       return false;
     }
+    // (Images that the encoder refuses take the other way, which says so.)
+    const int64_t patch = encoder_.options().stem == nn::Stem::kPatch ? 4 : 1;
     return v.dim() == 4 && v.size(1) == encoder_.options().channels && v.size(2) >= 16 && v.size(3) >= 16 &&
+           v.size(2) % patch == 0 && v.size(3) % patch == 0 &&
            runs_here(v, parameters_of(encoder_, layers_)) && runs_here(v, head.parameters());
   }
 
@@ -362,7 +365,6 @@ std::string obstacle(nn::Encoder& encoder, const EngineOptions& options, const c
     return options.instructions.empty() ? "this processor has no AVX2 with FMA"
                                         : fmt::format("this processor has no {}", options.instructions);
   }
-  if (encoder.options().stem != nn::Stem::kCifar) return "encoder.stem is not cifar, and has no kernels yet";
   if (encoder.options().arch == "resnet50") return "resnet50 has bottleneck blocks, which have no kernels";
   return cpu::unsupported({.channels = static_cast<int>(encoder.options().channels),
                            .width = static_cast<int>(encoder.options().width)},
@@ -370,6 +372,18 @@ std::string obstacle(nn::Encoder& encoder, const EngineOptions& options, const c
 }
 
 }  // namespace
+
+cpu::StemShape stem_shape(nn::Stem stem) {
+  switch (stem) {
+    case nn::Stem::kImagenet:
+      return {.kernel = 7, .stride = 2, .pad = 3, .pool = true};
+    case nn::Stem::kPatch:
+      return {.kernel = 4, .stride = 4, .pad = 0};
+    case nn::Stem::kCifar:
+      break;
+  }
+  return {};
+}
 
 EngineChoice attach(nn::Encoder& encoder, const EngineOptions& options) {
   encoder.set_backend(nullptr);
@@ -384,6 +398,7 @@ EngineChoice attach(nn::Encoder& encoder, const EngineOptions& options) {
     return {false, fmt::format("torch ({})", why_not)};
   }
   cpu::NetworkShape shape{.channels = static_cast<int>(encoder.options().channels),
+                          .stem = stem_shape(encoder.options().stem),
                           .width = static_cast<int>(encoder.options().width),
                           .batch_norm = encoder.options().norm == nn::Norm::kBatch,
                           .slope = static_cast<float>(nn::slope_of(encoder.options().activation))};

@@ -29,7 +29,13 @@ struct Case {
 };
 
 std::vector<Case> cases() {
-  EncoderOptions narrow, grey, relu, deep, norm, grey_norm, sws;
+  EncoderOptions narrow, grey, relu, deep, norm, grey_norm, sws, large, large_norm, patch;
+  large_norm.width = 8;
+  large.width = patch.width = 16;
+  large.stem = large_norm.stem = nn::Stem::kImagenet;
+  large.activation = nn::Activation::kRelu;
+  large_norm.norm = nn::Norm::kBatch;
+  patch.stem = nn::Stem::kPatch;
   narrow.width = deep.width = norm.width = sws.width = 8;
   grey.width = grey_norm.width = 24;
   grey.channels = grey_norm.channels = 1;
@@ -50,6 +56,9 @@ std::vector<Case> cases() {
     list.push_back({norm, 6, 32, 32, 2, set});
     list.push_back({grey_norm, 4, 19, 28, 3, set});
     list.push_back({sws, 3, 24, 32, 2, set});
+    list.push_back({large, 3, 70, 64, 2, set});
+    list.push_back({large_norm, 5, 48, 51, 2, set});
+    list.push_back({patch, 1, 64, 48, 3, set});
   }
   return list;
 }
