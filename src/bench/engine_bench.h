@@ -13,6 +13,7 @@ namespace ebclr::bench {
 /// What is measured. Images are noise: the time does not depend on them.
 struct BenchOptions {
   std::string method = "ebclr";  ///< of bench step
+  std::string label = {};        ///< how a table calls it; empty for the method's name
   bool batch_norm = false;
   int64_t batch = 64, width = 64, size = 32, channels = 3;
   std::string stem = "cifar";  ///< cifar, imagenet or patch

@@ -50,32 +50,44 @@ std::pair<int64_t, int64_t> parse_image(const std::string& text) {
   return {size, channels};
 }
 
+// One row of a table.
+BenchOptions row_of(const BenchArgs& a, const std::string& method, const std::string& image, int64_t width,
+                    int64_t batch) {
+  const auto [size, channels] = parse_image(image);
+  return {.method = method,
+          // The rivals run with BatchNorm unless told otherwise, as they are used.
+          .batch_norm = a.norm == "batch" || (a.norm == "auto" && method != "ebclr"),
+          .batch = batch,
+          .width = width,
+          .size = size,
+          .channels = channels,
+          .stem = a.stem,
+          .sgld_steps = a.sgld_steps,
+          .yopo_inner = a.yopo_inner,
+          .cut = a.cut,
+          .chains = method == "ebclr" ? a.chains : 0,
+          .warmup = a.warmup,
+          .repeats = a.repeats,
+          .instructions = a.instructions};
+}
+
 // Every combination that was asked for.
 std::vector<BenchOptions> combinations(const BenchArgs& a, bool with_methods) {
   std::vector<BenchOptions> out;
   auto methods = with_methods ? a.methods : std::vector<std::string>{"ebclr"};
-  if (methods == std::vector<std::string>{"all"}) methods = methods::method_names();
+  const bool all = methods == std::vector<std::string>{"all"};
+  if (all) methods = methods::method_names();
   for (const auto& method : methods)
     for (const auto& image : a.images)
       for (int64_t width : a.widths)
         for (int64_t batch : a.batches) {
-          const auto [size, channels] = parse_image(image);
-          // The rivals run with BatchNorm unless told otherwise, as they are used.
-          const bool norm = a.norm == "batch" || (a.norm == "auto" && method != "ebclr");
-          out.push_back({.method = method,
-                         .batch_norm = norm,
-                         .batch = batch,
-                         .width = width,
-                         .size = size,
-                         .channels = channels,
-                         .stem = a.stem,
-                         .sgld_steps = a.sgld_steps,
-                         .yopo_inner = a.yopo_inner,
-                         .cut = a.cut,
-                         .chains = method == "ebclr" ? a.chains : 0,
-                         .warmup = a.warmup,
-                         .repeats = a.repeats,
-                         .instructions = a.instructions});
+          out.push_back(row_of(a, method, image, width, batch));
+          if (!all || method != "ebclr") continue;
+          // As configs/fast: one chain for eight images, five steps.
+          out.push_back(out.back());
+          out.back().label = "fast";
+          out.back().chains = 0.125;
+          out.back().sgld_steps = 5;
         }
   return out;
 }
@@ -97,7 +109,7 @@ void print(const std::vector<EngineBench>& results, bool json) {
     const auto& o = b.options;
     fmt::print(
         "{:<8} {:<8} {:>5} {:>5} {:>6} {:>5}  {:>22.2f} {:>15.2f} {:>9.2f} {:>7.2f} {:>8.2f} {:>9.1f}\n",
-        b.what, o.method, o.batch_norm ? "batch" : "none", o.batch, o.width,
+        b.what, o.label.empty() ? o.method : o.label, o.batch_norm ? "batch" : "none", o.batch, o.width,
         fmt::format("{}x{}", o.size, o.channels), b.ms_per_image(b.released), b.ms_per_image(b.lean),
         b.ms_per_image(b.native), b.ratio_released(), b.ratio_lean(), 1e3 / b.ms_per_image(b.native));
     fmt::print(
