@@ -85,7 +85,8 @@ class LayerBench {
     const size_t copies = grad_cut_.shared ? 1 : static_cast<size_t>(threads);
     v_all_ = cpu::Buffer(copies * grad_space_.v);
     d_all_ = cpu::Buffer(copies * grad_space_.d);
-    du_ = cpu::Buffer(copies * grad_space_.du);
+    const auto parts = static_cast<size_t>(cpu::grad_parts(threads));
+    du_ = cpu::Buffer((grad_cut_.shared ? 1 : parts) * grad_space_.du);
     dw_ = torch::empty_like(w_);
     dws_ = torch::empty_like(ws_);
   }

@@ -1,5 +1,8 @@
+#include <fmt/format.h>
 #include <torch/torch.h>
+#include <torch/version.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -17,8 +20,10 @@ namespace {
 using torch::Tensor;
 
 nn::EncoderOptions encoder_options(const BenchOptions& o) {
-  return {
-      .width = o.width, .channels = o.channels, .norm = o.batch_norm ? nn::Norm::kBatch : nn::Norm::kNone};
+  return {.width = o.width,
+          .channels = o.channels,
+          .norm = o.batch_norm ? nn::Norm::kBatch : nn::Norm::kNone,
+          .stem = nn::parse_stem(o.stem)};
 }
 
 Tensor noise_images(const BenchOptions& o) {
@@ -39,7 +44,9 @@ void attach_native(nn::Encoder& encoder, const BenchOptions& o) {
 /// Fills in yardsticks and the check of the results; `passes` encoder passes make up the work.
 void complete(EngineBench& bench, double passes) {
   const BenchOptions& o = bench.options;
-  const cpu::NetworkShape shape{.channels = static_cast<int>(o.channels), .width = static_cast<int>(o.width)};
+  const cpu::NetworkShape shape{.channels = static_cast<int>(o.channels),
+                                .stem = engine::stem_shape(nn::parse_stem(o.stem)),
+                                .width = static_cast<int>(o.width)};
   const cpu::PassCost cost = cpu::pass_cost(shape, static_cast<int>(o.size), static_cast<int>(o.size));
   bench.direct_flops = passes * cost.direct;
   bench.floor_flops = passes * cost.fast;
@@ -116,6 +123,7 @@ struct MethodLearner {
     options.name = o.method;
     options.encoder = encoder_options(o);
     options.ebclr.sampler.steps = o.sgld_steps;
+    options.ebclr.chains = o.chains;
     options.ebclr.buffer.size = 4 * o.batch;
     options.seed = 1;
     const methods::MethodContext context{.data_proposals =
@@ -123,7 +131,8 @@ struct MethodLearner {
                                                return torch::rand({n, o.channels, o.size, o.size}) * 2 - 1;
                                              },
                                          .image_shape = {o.channels, o.size, o.size},
-                                         .train_images = o.batch};
+                                         .train_images = o.batch,
+                                         .batch = o.batch};
     method = methods::make_method(options, context);
     if (native) {
       for (const auto& encoder : method->encoders()) attach_native(*encoder, o);
@@ -150,23 +159,37 @@ struct MethodLearner {
 
 }  // namespace
 
-EngineBench bench_step(const BenchOptions& o) {
-  const bool ebclr = o.method == "ebclr";
-  EngineBench bench{.what = "step", .options = o};
+std::string torch_version() {
+  return TORCH_VERSION;
+}
+
+std::string engine_name(const BenchOptions& o) {
+  return fmt::format("native {}, {} thread{}", cpu::find_kernels(o.instructions)->name, thread_count(o),
+                     thread_count(o) == 1 ? "" : "s");
+}
+
+std::vector<Rival> step_rivals(const BenchOptions& o) {
   const Tensor view1 = noise_images(o), view2 = noise_images(o);
-  MethodLearner lean(o, false), native(o, true);
-  std::vector<Rival> rivals{{"native", [&] { native.step(view1, view2); }},
-                            {"lean", [&] { lean.step(view1, view2); }}};
-  std::unique_ptr<Learner> released;
-  if (ebclr) {
-    released = std::make_unique<Learner>(o);
-    rivals.push_back({"released", [&] { released_step(*released, view1, view2, o); }});
+  const auto method = [&](bool with_engine) {
+    const auto learner = std::make_shared<MethodLearner>(o, with_engine);
+    return [learner, view1, view2] { learner->step(view1, view2); };
+  };
+  std::vector<Rival> rivals{{"native", method(true)}, {"lean", method(false)}};
+  if (o.method == "ebclr") {
+    const auto released = std::make_shared<Learner>(o);
+    rivals.push_back(
+        {"released", [released, view1, view2, o] { released_step(*released, view1, view2, o); }});
   }
-  const std::vector<Timing> timings = interleave(rivals, o.warmup, o.repeats);
+  return rivals;
+}
+
+EngineBench bench_step(const BenchOptions& o) {
+  EngineBench bench{.what = "step", .options = o};
+  const std::vector<Timing> timings = interleave(step_rivals(o), o.warmup, o.repeats);
   bench.native = timings[0];
   bench.lean = timings[1];
   bench.released = timings.back();
-  complete(bench, lean.method->forward_units(o.batch));
+  complete(bench, MethodLearner(o, false).method->forward_units(o.batch));
   return bench;
 }
 
@@ -175,17 +198,24 @@ EngineBench bench_sampler(const BenchOptions& o) {
   Learner released(o), lean(o), native(o);
   attach_native(native.encoder, o);
   const Tensor references = torch::randn({o.batch, lean.head.options().out});
-  const auto sampler = ebm::make_sampler({.steps = o.sgld_steps});
+  ebm::SamplerOptions steps{.steps = o.sgld_steps};
+  if (o.yopo_inner > 0) {
+    steps = {.kind = ebm::SamplerKind::kYopo,
+             .outer = std::max<int64_t>(1, o.sgld_steps / o.yopo_inner),
+             .inner = o.yopo_inner};
+  }
+  const auto sampler = ebm::make_sampler(steps), plain = ebm::make_sampler({.steps = o.sgld_steps});
   const Tensor counts = torch::zeros({o.batch}, torch::kInt64);
   const double tau = ebm::ObjectiveOptions{}.tau;
   const auto run = [&](Learner& l, ebm::Energy& energy) { sampler->run(energy, l.images, counts, l.noise); };
   ReleasedEnergy released_energy(released.encoder, released.head, references, tau);
-  methods::ContrastiveEnergy lean_energy(lean.encoder, lean.head, references, tau);
-  methods::ContrastiveEnergy native_energy(native.encoder, native.head, references, tau);
-  const std::vector<Timing> timings = interleave({{"native", [&] { run(native, native_energy); }},
-                                                  {"lean", [&] { run(lean, lean_energy); }},
-                                                  {"released", [&] { run(released, released_energy); }}},
-                                                 o.warmup, o.repeats);
+  methods::ContrastiveEnergy lean_energy(lean.encoder, lean.head, references, tau, o.cut);
+  methods::ContrastiveEnergy native_energy(native.encoder, native.head, references, tau, o.cut);
+  const std::vector<Timing> timings = interleave(
+      {{"native", [&] { run(native, native_energy); }},
+       {"lean", [&] { run(lean, lean_energy); }},
+       {"released", [&] { plain->run(released_energy, released.images, counts, released.noise); }}},
+      o.warmup, o.repeats);
   bench.native = timings[0];
   bench.lean = timings[1];
   bench.released = timings[2];
@@ -222,6 +252,12 @@ nlohmann::json to_json(const std::vector<EngineBench>& results) {
          {"width", o.width},
          {"size", o.size},
          {"channels", o.channels},
+         {"stem", o.stem},
+         {"sgld_steps", o.sgld_steps},
+         {"chains", o.chains},
+         {"yopo_inner", o.yopo_inner},
+         {"cut", o.cut},
+         {"libtorch", torch_version()},
          {"threads", thread_count(o)},
          {"instructions", cpu::find_kernels(o.instructions)->name},
          {"ms_per_image",

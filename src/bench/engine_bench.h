@@ -13,9 +13,14 @@ namespace ebclr::bench {
 /// What is measured. Images are noise: the time does not depend on them.
 struct BenchOptions {
   std::string method = "ebclr";  ///< of bench step
+  std::string label = {};        ///< how a table calls it; empty for the method's name
   bool batch_norm = false;
   int64_t batch = 64, width = 64, size = 32, channels = 3;
-  int64_t sgld_steps = 10;  ///< T
+  std::string stem = "cifar";  ///< cifar, imagenet or patch
+  int64_t sgld_steps = 10;     ///< T
+  int64_t yopo_inner = 0;      ///< of bench sampler: YOPO's N, M being T / N; 0 for Langevin steps
+  int cut = 0;                 ///< YOPO's
+  double chains = 0;           ///< of EBCLR's step: as sampler.chains
   int warmup = 1, repeats = 3;
   int threads = 0;                ///< 0: as many as torch uses
   std::string instructions = {};  ///< of the kernels: "amx", "avx512" or "avx2"; empty for the best in float
@@ -52,6 +57,24 @@ EngineBench bench_step(const BenchOptions& options);
 EngineBench bench_sampler(const BenchOptions& options);
 /// Features without gradients.
 EngineBench bench_embed(const BenchOptions& options);
+
+/// The rivals of bench_step, "native" first, each running one training step per call.
+std::vector<Rival> step_rivals(const BenchOptions& options);
+
+/// A training step alone, and while another process wants a core for itself.
+struct NeighbourBench {
+  std::string what;  ///< native, lean or released
+  BenchOptions options;
+  Timing alone = {}, beside = {};
+  double speed_kept() const { return alone.median / beside.median; }
+};
+std::vector<NeighbourBench> bench_neighbour(const BenchOptions& options);
+nlohmann::json to_json(const std::vector<NeighbourBench>& results);
+
+/// libtorch that this program was built with, e.g. "1.13.0".
+std::string torch_version();
+/// The native engine of these options in a few words, e.g. "native avx512, 2 threads".
+std::string engine_name(const BenchOptions& options);
 
 /// One kind of pass through one layer of the network, in seconds per call over a batch.
 struct ConvBench {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "bench/compare.h"
 #include "bench/engine_bench.h"
 #include "cli/runtime.h"
 #include "core/files.h"
@@ -25,7 +26,10 @@ struct BenchArgs {
   std::vector<std::string> methods = {"ebclr"};
   std::vector<int64_t> batches = {64}, widths = {64};
   std::vector<std::string> images = {"32x3"};
-  std::string norm = "none", instructions;
+  std::string norm = "none", instructions, stem = "cifar", against;
+  int64_t yopo_inner = 0;
+  int cut = 0;
+  double chains = 0;
   int64_t sgld_steps = 10;
   int repeats = 3, warmup = 1;
   bool json = false;
@@ -46,28 +50,44 @@ std::pair<int64_t, int64_t> parse_image(const std::string& text) {
   return {size, channels};
 }
 
+// One row of a table.
+BenchOptions row_of(const BenchArgs& a, const std::string& method, const std::string& image, int64_t width,
+                    int64_t batch) {
+  const auto [size, channels] = parse_image(image);
+  return {.method = method,
+          // The rivals run with BatchNorm unless told otherwise, as they are used.
+          .batch_norm = a.norm == "batch" || (a.norm == "auto" && method != "ebclr"),
+          .batch = batch,
+          .width = width,
+          .size = size,
+          .channels = channels,
+          .stem = a.stem,
+          .sgld_steps = a.sgld_steps,
+          .yopo_inner = a.yopo_inner,
+          .cut = a.cut,
+          .chains = method == "ebclr" ? a.chains : 0,
+          .warmup = a.warmup,
+          .repeats = a.repeats,
+          .instructions = a.instructions};
+}
+
 // Every combination that was asked for.
 std::vector<BenchOptions> combinations(const BenchArgs& a, bool with_methods) {
   std::vector<BenchOptions> out;
   auto methods = with_methods ? a.methods : std::vector<std::string>{"ebclr"};
-  if (methods == std::vector<std::string>{"all"}) methods = methods::method_names();
+  const bool all = methods == std::vector<std::string>{"all"};
+  if (all) methods = methods::method_names();
   for (const auto& method : methods)
     for (const auto& image : a.images)
       for (int64_t width : a.widths)
         for (int64_t batch : a.batches) {
-          const auto [size, channels] = parse_image(image);
-          // The rivals run with BatchNorm unless told otherwise, as they are used.
-          const bool norm = a.norm == "batch" || (a.norm == "auto" && method != "ebclr");
-          out.push_back({.method = method,
-                         .batch_norm = norm,
-                         .batch = batch,
-                         .width = width,
-                         .size = size,
-                         .channels = channels,
-                         .sgld_steps = a.sgld_steps,
-                         .warmup = a.warmup,
-                         .repeats = a.repeats,
-                         .instructions = a.instructions});
+          out.push_back(row_of(a, method, image, width, batch));
+          if (!all || method != "ebclr") continue;
+          // As configs/fast: one chain for eight images, five steps.
+          out.push_back(out.back());
+          out.back().label = "fast";
+          out.back().chains = 0.125;
+          out.back().sgld_steps = 5;
         }
   return out;
 }
@@ -81,6 +101,7 @@ void print(const std::vector<EngineBench>& results, bool json) {
     fmt::print("{}\n", bench::to_json(results).dump(2));
     return;
   }
+  fmt::print("libtorch {}, {}\n", bench::torch_version(), bench::engine_name(results.front().options));
   fmt::print("{:<8} {:<8} {:>5} {:>5} {:>6} {:>5}  {:>22} {:>15} {:>9} {:>7} {:>8} {:>9}\n", "bench",
              "method", "norm", "batch", "width", "image", "ms/image released", "lean", "native", "x rel.",
              "x lean", "img/s");
@@ -88,7 +109,7 @@ void print(const std::vector<EngineBench>& results, bool json) {
     const auto& o = b.options;
     fmt::print(
         "{:<8} {:<8} {:>5} {:>5} {:>6} {:>5}  {:>22.2f} {:>15.2f} {:>9.2f} {:>7.2f} {:>8.2f} {:>9.1f}\n",
-        b.what, o.method, o.batch_norm ? "batch" : "none", o.batch, o.width,
+        b.what, o.label.empty() ? o.method : o.label, o.batch_norm ? "batch" : "none", o.batch, o.width,
         fmt::format("{}x{}", o.size, o.channels), b.ms_per_image(b.released), b.ms_per_image(b.lean),
         b.ms_per_image(b.native), b.ratio_released(), b.ratio_lean(), 1e3 / b.ms_per_image(b.native));
     fmt::print(
@@ -184,6 +205,55 @@ std::vector<EngineBench> measure(const BenchArgs& a, EngineBench (*bench)(const 
   return results;
 }
 
+// Results of an earlier run: a file that --json wrote, or what another build of this program measures now.
+nlohmann::json earlier_results(const BenchArgs& a) {
+  if (!bench::is_program(a.against)) return bench::read_results(a.against);
+  std::vector<std::string> options = {"--method",  fmt::format("{}", fmt::join(a.methods, ",")),
+                                      "--batch",   fmt::format("{}", fmt::join(a.batches, ",")),
+                                      "--width",   fmt::format("{}", fmt::join(a.widths, ",")),
+                                      "--image",   fmt::format("{}", fmt::join(a.images, ",")),
+                                      "--norm",    a.norm,
+                                      "--steps",   std::to_string(a.sgld_steps),
+                                      "--warmup",  std::to_string(a.warmup),
+                                      "--repeats", std::to_string(a.repeats)};
+  if (!a.instructions.empty()) options.insert(options.end(), {"--isa", a.instructions});
+  if (a.stem != "cifar") options.insert(options.end(), {"--stem", a.stem});
+  if (a.chains != 0) options.insert(options.end(), {"--chains", fmt::format("{}", a.chains)});
+  return bench::results_of(a.against, options);
+}
+
+void print_comparison(const BenchArgs& a, const std::vector<EngineBench>& results) {
+  const auto rows = bench::compare(earlier_results(a), bench::to_json(results));
+  if (rows.empty()) fmt::print("{} has none of these rows\n", a.against);
+  for (const auto& r : rows)
+    fmt::print("{}: native {:.2f} -> {:.2f} ms/image, libtorch's own time x{:.2f}: {:+.0f} % ({})\n", r.row,
+               r.before, r.now, r.machine, 100 * r.change(),
+               r.slower()   ? "SLOWER, beyond noise"
+               : r.faster() ? "faster"
+                            : fmt::format("within noise of {:.0f} %", 100 * r.noise));
+}
+
+void run_step(const BenchArgs& a) {
+  const auto results = measure(a, bench::bench_step, true);
+  print(results, a.json);
+  if (!a.against.empty() && !a.json) print_comparison(a, results);
+}
+
+void run_neighbour(const BenchArgs& a) {
+  for (const auto& o : combinations(a, true)) {
+    const auto results = bench::bench_neighbour(o);
+    if (a.json) {
+      fmt::print("{}\n", bench::to_json(results).dump(2));
+      continue;
+    }
+    for (const auto& r : results)
+      fmt::print(
+          "{:<8} batch {} width {}: {:.1f} ms a step alone, {:.1f} beside a busy loop (medians): {:.2f} "
+          "of its speed\n",
+          r.what, o.batch, o.width, r.alone.median * 1e3, r.beside.median * 1e3, r.speed_kept());
+  }
+}
+
 // What the numbers are measured with.
 using Configure = std::function<void(CLI::App&, BenchArgs&)>;
 
@@ -233,6 +303,36 @@ void add_steps(CLI::App& c, BenchArgs& a) {
   c.add_option("--steps", a.sgld_steps, "SGLD steps T")->check(CLI::Range(1, 1000))->capture_default_str();
 }
 
+void add_stem(CLI::App& c, BenchArgs& a) {
+  c.add_option("--stem", a.stem, "The encoder's stem")
+      ->check(CLI::IsMember({"cifar", "imagenet", "patch"}))
+      ->capture_default_str();
+}
+
+void add_step(CLI::App& c, BenchArgs& a) {
+  add_encoder(c, a);
+  add_stem(c, a);
+  add_norm(c, a);
+  add_steps(c, a);
+  c.add_option("--chains", a.chains, "EBCLR's chains a step: 0 one per image, below 1 a share of the batch")
+      ->check(CLI::Range(0.0, 4096.0))
+      ->capture_default_str();
+  std::vector<std::string> names = methods::method_names();
+  names.push_back("all");
+  c.add_option("--method", a.methods, "Methods, or all")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names))
+      ->capture_default_str();
+}
+
+void add_yopo(CLI::App& c, BenchArgs& a) {
+  c.add_option("--yopo", a.yopo_inner, "YOPO with so many steps per costate instead of Langevin steps")
+      ->check(CLI::Range(1, 100));
+  c.add_option("--cut", a.cut, "YOPO's cut: 0 after the stem, 1 after the first stage")
+      ->check(CLI::Range(0, 1))
+      ->capture_default_str();
+}
+
 void add_seconds(CLI::App& c, BenchArgs& a) {
   c.add_option("--seconds", a.seconds, "Time of each measurement of views")
       ->check(CLI::Range(0.1, 600.0))
@@ -255,28 +355,28 @@ void add_encoder_benches(CLI::App& group) {
   add_bench(
       group, "step", "A whole training step: as the released code does it, lean libtorch, native",
       [](CLI::App& c, BenchArgs& a) {
-        add_encoder(c, a);
-        add_norm(c, a);
-        add_steps(c, a);
-        std::vector<std::string> names = methods::method_names();
-        names.push_back("all");
-        c.add_option("--method", a.methods, "Methods, or all")
-            ->delimiter(',')
-            ->check(CLI::IsMember(names))
-            ->capture_default_str();
+        add_step(c, a);
+        c.add_option("--against", a.against,
+                     "Earlier results (--json), or another build's ebclr: say what became slower")
+            ->check(CLI::ExistingFile);
       },
-      [](const BenchArgs& a, int) { print(measure(a, bench::bench_step, true), a.json); });
+      [](const BenchArgs& a, int) { run_step(a); });
+  add_bench(group, "neighbour", "A training step alone and beside a process that wants a core", add_step,
+            [](const BenchArgs& a, int) { run_neighbour(a); });
   add_bench(
       group, "sampler", "The SGLD steps alone",
       [](CLI::App& c, BenchArgs& a) {
         add_encoder(c, a);
+        add_stem(c, a);
         add_steps(c, a);
+        add_yopo(c, a);
       },
       [](const BenchArgs& a, int) { print(measure(a, bench::bench_sampler, false), a.json); });
   add_bench(
       group, "embed", "Features without gradients",
       [](CLI::App& c, BenchArgs& a) {
         add_encoder(c, a);
+        add_stem(c, a);
         add_norm(c, a);
       },
       [](const BenchArgs& a, int) { print(measure(a, bench::bench_embed, false), a.json); });

@@ -8,7 +8,11 @@ namespace ebclr::cpu {
 PassCost pass_cost(const NetworkShape& shape, int height, int width) {
   const auto tiles = [](int h, int w) { return static_cast<double>((h + 3) / 4) * ((w + 3) / 4); };
   PassCost cost;
-  const double stem = 2.0 * 9 * shape.channels * shape.width * height * width;
+  const StemShape& window = shape.stem;
+  const double stem = 2.0 * window.kernel * window.kernel * shape.channels * shape.width *
+                      window.out(height) * window.out(width);
+  height = window.pooled(height);
+  width = window.pooled(width);
   cost.direct += stem;
   cost.fast += stem;
   double in = shape.width;

@@ -97,6 +97,8 @@ void with_flags(const Epilogue& e, const Body& body) {
       return body.template operator()<kBias | kResidual>();
     case kActivate:
       return body.template operator()<kActivate>();
+    case kActivate | kSignsOut:
+      return body.template operator()<kActivate | kSignsOut>();
     case kBias | kActivate:
       return body.template operator()<kBias | kActivate>();
     case kBias | kResidual | kActivate:

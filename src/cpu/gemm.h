@@ -86,6 +86,13 @@ void product(const float* a, long a_panel, int rows, const float* b, int k_panel
   }
 }
 
+/// The same for plain matrices, one after the other in memory.
+template <class V>
+void multiply(const float* a, int rows, const float* b, int k_panels, int n_panels, float* c) {
+  const long panel = long{rows} * V::kLanes;
+  product<V, false>(a, panel, rows, b, k_panels, n_panels, c, panel, b);
+}
+
 /// One register tile of C = A^T * B (+ C if add): kRows columns of A against kVecs vectors of B over `rows`.
 template <class V, int kVecs>
 [[gnu::noinline]] void tile_gradient(const float* a, const float* b, long b_panel, int rows, float* c,

@@ -36,6 +36,7 @@ struct Schedule {
   bool shared = false;
   float* v = nullptr;  // transformed inputs, Space::v; one for the team if shared
   float* m = nullptr;  // products, Space::m; each thread's own
+  float* u = nullptr;  // weights of one group transformed on the way, Space::u; each thread's own
 };
 
 /// A 3x3 convolution, or its data gradient, as its plan sees it: padded channels of what is read and what is
@@ -45,9 +46,9 @@ struct Layer {
   int height = 0, width = 0;
   bool gradient = false;
 };
-/// Floats of a schedule's v and m.
+/// Floats of a schedule's v, m and, where weights come as taps, u.
 struct Space {
-  std::size_t v = 0, m = 0;
+  std::size_t v = 0, m = 0, u = 0;
 };
 /// How the weight gradients of a layer are cut up (WeightGradJob), and the floats that takes: v and d for
 /// each block that is worked on at a time, du for each sum.
@@ -65,6 +66,7 @@ struct ConvJob {
   int in = 0, out = 0;       // padded channels of x and y
   const float* x = nullptr;  // [images][in/lanes][height][width][lanes]
   const float* u = nullptr;  // transformed weights
+  bool taps = false;         // u holds the plain weights, WeightJob::taps
   float* y = nullptr;        // [images][out/lanes][height][width][lanes]
   Epilogue epilogue;
   Schedule schedule;
@@ -77,6 +79,7 @@ struct DownJob {
   int in = 0, out = 0;
   const float* x = nullptr;
   const float* u = nullptr;           // transformed 3x3 weights
+  bool taps = false;                  // u holds the plain weights
   const float* u_shortcut = nullptr;  // shortcut weights, from `pack`
   float* y = nullptr;
   float* shortcut = nullptr;  // result of the 1x1 convolution
@@ -92,6 +95,7 @@ struct DownGradJob {
   const float* g = nullptr;               // of y: [images][out/lanes][(height+1)/2][(width+1)/2][lanes]
   const float* g_shortcut = nullptr;      // of shortcut
   const float* u = nullptr;               // transposed transformed weights
+  bool taps = false;                      // u holds the plain weights
   const float* u_shortcut = nullptr;      // from `pack`, transposed
   float* dx = nullptr;
   Epilogue epilogue;
@@ -107,11 +111,11 @@ struct WeightGradJob {
   const float* x = nullptr;
   const float* g = nullptr;
   const float* g_shortcut = nullptr;  // stride 2 only
-  bool shared = true;                 // the team takes each block together; else each its own
+  bool shared = true;                 // the team takes each block together; else each a part of the tiles
   int block = 128;                    // tiles (positions) per step
   float* v = nullptr;                 // GradSpace::v, of x; each thread's own unless shared
   float* d = nullptr;                 // GradSpace::d, of g, likewise
-  float* du = nullptr;                // the team's: GradSpace::du, one if shared, else one per thread
+  float* du = nullptr;                // the team's: GradSpace::du, one if shared, else grad_parts()
   float* dw = nullptr;                // [out_real][in_real][3][3]
   float* db = nullptr;                // [out_real], may be null
   float* dw_shortcut = nullptr;       // [out_real][in_real]
@@ -126,31 +130,60 @@ struct WeightJob {
   bool transpose = false;        // for the data gradient
   const float* w = nullptr;      // [out][in][3][3]
   const float* scale = nullptr;  // [out] factor per output channel (folded normalisation), may be null
-  float* u = nullptr;
+  float* u = nullptr;            // 36 matrices; may be null
+  /// As they are, [n/lanes][k][9][lanes] with k what is read and n what is written: a quarter of the size,
+  /// for passes of so few tiles that reading 36 matrices takes longer than making them; may be null.
+  float* taps = nullptr;
 };
 
-/// The first convolution: 3x3, stride 1, padding 1, on planar images with 1 to 4 channels.
+/// The window of the first convolution: 3x3 with stride 1, 7x7 with stride 2 or 4x4 with stride 4, and
+/// whether max pooling (3x3, stride 2, padding 1) follows.
+struct StemShape {
+  int kernel = 3, stride = 1, pad = 1;
+  bool pool = false;
+  /// Pixels of the convolution's result along a side of so many.
+  constexpr int out(int size) const { return (size + 2 * pad - kernel) / stride + 1; }
+  /// The same after pooling.
+  constexpr int pooled(int size) const { return pool ? (out(size) + 1) / 2 : out(size); }
+};
+
+/// The first convolution, on planar images with 1 to 4 channels.
 struct StemJob {
+  StemShape shape;
   int images = 0, height = 0, width = 0;
   int in = 0;                 // 1..4
   int out = 0, out_real = 0;  // padded and real channels
   const float* x = nullptr;   // [images][in][height][width]
   const float* w = nullptr;   // packed by stem_weights
-  float* y = nullptr;         // [images][out/lanes][height][width][lanes]
+  float* y = nullptr;         // [images][out/lanes][out(height)][out(width)][lanes]
   Epilogue epilogue;
   float* scratch = nullptr;  // private: stem_floats()
 };
 
+/// Max pooling after the first convolution; sizes are those of its result.
+struct MaxPoolJob {
+  int images = 0, height = 0, width = 0, channels = 0;
+  const float* x = nullptr;  // [images][channels/lanes][height][width][lanes]
+  float* y = nullptr;        // (height + 1) / 2 by (width + 1) / 2
+  const float* g = nullptr;  // the gradient of y, on the way back
+  float* dx = nullptr;       // and what it gives
+  float* origin = nullptr;   // as y: which of nine pixels a value came from; written there, may be null
+  Epilogue epilogue;         // of y
+};
+
 /// Gradients of the stem: to the image and to the weights.
 struct StemGradJob {
+  StemShape shape;
   int images = 0, height = 0, width = 0;
   int in = 0, out = 0, out_real = 0;
-  const float* g = nullptr;  // [images][out/lanes][height][width][lanes]
+  const float* g = nullptr;  // [images][out/lanes][out(height)][out(width)][lanes]
+  float* origin = nullptr;   // of pooling; g is then that of the pooled values
+  float* raw = nullptr;      // private, where origin is set: one image's gradient before pooling
   const float* w = nullptr;  // packed by stem_weights (transposed part)
   float* dx = nullptr;       // [images][in][height][width]
   const float* x = nullptr;  // for the weight gradient
-  float* partial = nullptr;  // shared: per thread stem_partial_floats()
-  float* dw = nullptr;       // [out_real][in][3][3]
+  float* partial = nullptr;  // shared: grad_parts() times stem_partial_floats()
+  float* dw = nullptr;       // [out_real][in][kernel][kernel]
   float* db = nullptr;       // [out_real], may be null
   float* scratch = nullptr;  // private: stem_floats()
 };
@@ -187,6 +220,8 @@ struct Kernels {
   int lanes;
   /// Not as exact as float: taken only by name.
   bool by_name_only;
+  /// Data gradients can read their weights as taps; forward passes always can.
+  bool gradient_taps;
 
   /// Floats of a convolution's weights, kernel 3 or 1, for itself or for its data gradient.
   std::size_t (*weight_floats)(int in, int out, int kernel, bool gradient);
@@ -201,22 +236,37 @@ struct Kernels {
   void (*conv_grad)(const ConvJob&, const Team&);  // data gradient
   void (*down)(const DownJob&, const Team&);
   void (*down_grad)(const DownGradJob&, const Team&);
-  void (*weight_grad)(const WeightGradJob&, const Team&);
+  void (*weight_grad)(const WeightGradJob&, const Team&);  // needs a sync before it
 
   /// Packs the shortcut's [out][in] (or the transpose) as the products read it, padded with zeros.
   void (*pack)(const float* w, int out, int in, int out_padded, int in_padded, bool transpose,
                const float* scale, float* packed);
-  /// Packs the stem's weights [out][in][3][3]: forward panels, then those of the data gradient.
-  void (*stem_weights)(const float* w, int out, int in, int out_padded, const float* scale, float* packed);
+  /// The same as `multiply` reads it, whatever the products of this table read.
+  void (*pack_rows)(const float* w, int out, int in, int out_padded, int in_padded, bool transpose,
+                    const float* scale, float* packed);
+  /// Packs the stem's weights [out][in][kernel][kernel]: forward panels, then those of the data gradient.
+  void (*stem_weights)(const StemShape&, const float* w, int out, int in, int out_padded, const float* scale,
+                       float* packed);
   void (*stem)(const StemJob&, const Team&);
+  void (*max_pool)(const MaxPoolJob&, const Team&);
+  void (*max_pool_grad)(const MaxPoolJob&, const Team&);
   void (*stem_data_grad)(const StemGradJob&, const Team&);
+  /// Needs a sync before it.
   void (*stem_weight_grad)(const StemGradJob&, const Team&);
+
+  /// C = A * B on one thread: A has `rows` rows in k_panels panels, B, from `pack`, n_panels panels of
+  /// k_panels
+  /// * lanes rows, C n_panels panels; matrices [columns/lanes][rows][lanes].
+  void (*multiply)(const float* a, int rows, const float* b, int k_panels, int n_panels, float* c);
 
   /// Mean over the pixels: x [images][channels/lanes][pixels][lanes] -> features [images][real].
   void (*pool)(const float* x, int images, int channels, int real, int pixels, float* features, const Team&);
   /// Its gradient times the derivative of the activation whose signs are given.
   void (*pool_grad)(const float* dfeatures, int images, int channels, int real, int pixels, const void* signs,
                     float slope, float* dx, const Team&);
+
+  /// y = g times the derivative of the activation whose signs are given; `vectors` of `lanes` values.
+  void (*derive)(const float* g, const void* signs, float slope, long vectors, float* y, const Team&);
 
   /// Mean and biased variance per channel over images and pixels.
   void (*batch_stats)(const float* z, int images, int channels, int pixels, float* mean, float* var,
@@ -231,16 +281,38 @@ struct Kernels {
   double (*fma_chain)(long steps);
 };
 
+/// Floats of a 3x3 convolution's weights as taps, padded channels.
+constexpr std::size_t tap_floats(int in, int out) {
+  return std::size_t(9) * in * out;
+}
+
+/// Parts in which a batch's weight gradients are summed, by whoever is free; they are added in their order,
+/// so that results do not depend on who that was.
+constexpr int grad_parts(int threads) {
+  return threads > 4 ? 2 * threads : 8;
+}
+
+/// Columns of the stem's data gradient as a product: 4 channels of each tap, rows of taps padded to 4.
+constexpr int stem_columns(const StemShape& s) {
+  return s.kernel * ((s.kernel + 3) / 4 * 4) * 4;
+}
+/// Floats from one row to the next of the image that it adds up, 4 channels per pixel.
+constexpr long stem_image_stride(const StemShape& s, int width) {
+  return 4L * (width + 2 * s.pad + 8);
+}
 /// Floats of the stem's packed weights, work space and partial gradients.
-constexpr std::size_t stem_weight_floats(int in, int out, int lanes) {
-  return std::size_t(9 * in) * out + std::size_t(out) * ((36 + lanes - 1) / lanes * lanes);
+constexpr std::size_t stem_weight_floats(const StemShape& s, int in, int out) {
+  return std::size_t(s.kernel * s.kernel * in + stem_columns(s)) * out;
 }
-constexpr std::size_t stem_floats(int in, int height, int width, int lanes) {
-  return std::size_t(in) * (height + 2) * (width + 2 + lanes) +
-         std::size_t(height) * width * ((36 + lanes - 1) / lanes * lanes) + 64;
+constexpr std::size_t stem_floats(const StemShape& s, int in, int height, int width, int lanes) {
+  const std::size_t rows = height + 2 * s.pad;
+  const std::size_t frame = in * rows * (width + 2 * s.pad + lanes);
+  const std::size_t back = std::size_t(stem_columns(s)) * s.out(width) +
+                           rows * static_cast<std::size_t>(stem_image_stride(s, width));
+  return (frame > back ? frame : back) + 64;
 }
-constexpr std::size_t stem_partial_floats(int in, int out) {
-  return std::size_t(9 * in + 1) * out;
+constexpr std::size_t stem_partial_floats(const StemShape& s, int in, int out) {
+  return std::size_t(s.kernel * s.kernel * in + 1) * out;
 }
 
 /// The instruction sets that this machine can run, best first ("amx", "avx512", "avx2"); empty where there is

@@ -14,6 +14,7 @@ const Kernels& amx_kernels() {
     Kernels k = kAvx512Kernels;
     k.name = "amx";
     k.by_name_only = true;
+    k.gradient_taps = false;
     k.weight_floats = [](int in, int out, int kernel, bool gradient) {
       if (!gradient) return kAvx512Kernels.weight_floats(in, out, kernel, gradient);
       return plane_weight_floats(out, in) / (kernel == 3 ? 1 : 18);

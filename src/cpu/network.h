@@ -1,5 +1,5 @@
 #pragma once
-// The whole encoder on the kernels: a residual network of basic blocks with a 3x3 stem (docs/engine.md).
+// The whole encoder on the kernels: a residual network of basic blocks (docs/engine.md).
 //
 // Three ways through it, which share their steps:
 //   infer     nothing is kept;
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cpu/buffer.h"
+#include "cpu/chain.h"
 #include "cpu/kernels.h"
 
 namespace ebclr::cpu {
@@ -25,7 +26,8 @@ namespace ebclr::cpu {
 /// What the network is made of.
 struct NetworkShape {
   int channels = 3;  // of the images, 1..4
-  int width = 64;    // channels of stage 1; doubled by each further stage
+  StemShape stem = {};
+  int width = 64;  // channels of stage 1; doubled by each further stage
   std::array<int, 4> blocks = {2, 2, 2, 2};
   bool batch_norm = false;
   float slope = 0.2f;     // of the activation for negative values
@@ -34,6 +36,8 @@ struct NetworkShape {
 
 /// Cache that a core has for itself, as the operating system says; 512 KB where it does not.
 std::size_t l2_bytes();
+/// Cache that the cores share; 16 times l2_bytes where the operating system does not say.
+std::size_t l3_bytes();
 
 /// Why the kernels cannot run this shape on images of this size; empty if they can.
 std::string unsupported(const NetworkShape& shape, int height, int width);
@@ -77,7 +81,16 @@ class WeightSet {
   /// Biases in padded channels; with folded BatchNorm its shift.
   std::vector<Buffer> bias;
   std::vector<Buffer> forward, backward;  // per convolution; `backward` only once it has been asked for
-  bool has_backward = false;
+  /// The same as taps, for passes of few images; empty for layers whose weights are small anyway.
+  std::vector<Buffer> forward_taps, backward_taps;
+  bool has_backward = false, has_taps = false;
+};
+
+/// What to make of the parameters.
+struct LoadOptions {
+  bool fold = false;      ///< multiply BatchNorm's running statistics into them (inference, sampling)
+  bool backward = false;  ///< for data gradients too
+  bool taps = false;      ///< for passes of few images too
 };
 
 /// What a forward pass keeps for its backward pass. Buffers return to the network's pool with it.
@@ -94,6 +107,7 @@ class Tape {
   std::vector<Buffer> activations;       // same numbering; training only
   std::vector<Buffer> raw;               // per convolution: results before BatchNorm; training with it only
   std::vector<Buffer> mean, var;         // per convolution: the batch's statistics (biased), BatchNorm only
+  Buffer origin;                         // of the stem's max pooling
 
  private:
   friend class Network;
@@ -115,8 +129,10 @@ class Network {
   /// Most memory that tapes, weights and work space have taken so far, in bytes.
   std::size_t peak_bytes() const;
 
-  /// Transforms parameters. `fold` multiplies BatchNorm's running statistics into them (inference, sampling).
-  void load(WeightSet& set, const std::vector<ConvParameters>& parameters, bool fold, bool backward) const;
+  /// Transforms parameters.
+  void load(WeightSet& set, const std::vector<ConvParameters>& parameters, const LoadOptions& options) const;
+  /// True if passes of so many images are quicker with taps (LoadOptions).
+  bool wants_taps(int images, int height, int width) const;
 
   /// x [images][channels][height][width] -> features [images][8 * width].
   void infer(const WeightSet& weights, const float* x, int images, int height, int width, float* out);
@@ -130,6 +146,11 @@ class Network {
 
   /// Gradient to the images from that to the features, for tapes of `sample`.
   void input_gradient(const WeightSet& weights, const Tape& tape, const float* dfeatures, float* dx);
+  /// Langevin chains (chain.h): v [images][channels][height][width] is moved in place, energies
+  /// [steps][images] are those at the start of each step. One team for all steps; nothing is allocated
+  /// between them.
+  void chains(const WeightSet& weights, const EnergyHead& head, const ChainPlan& plan, float* v, int images,
+              int height, int width, float* energies);
   /// All gradients, for tapes of `train`; dx may be null, and so may `gradients` be empty.
   void backward(const WeightSet& weights, const std::vector<ConvParameters>& parameters, const Tape& tape,
                 const float* x, const float* dfeatures, const std::vector<ConvGradients>& gradients,
@@ -143,55 +164,91 @@ class Network {
   /// One thread's work space.
   struct Worker {
     Buffer current, mid;  // activations of a chunk of images, or their gradients
-    Buffer v, m;          // transformed tiles and products
-    Buffer stem;
+    Buffer v, m, u;       // transformed tiles, products, weights transformed on the way
+    Buffer stem, raw;     // the stem's, and one image of it before max pooling
   };
   /// What all functions of a pass need to know.
   struct Pass {
     const WeightSet& weights;
     int images, height, width;
+    int cut = kNoCut;  // of the gradient, see ChainPlan; it then ends before the activation's derivative
   };
+  static constexpr int kNoCut = -1;
 
   class Chunks;
+  class Backward;
+  /// How the threads divide a stage: images; or, all of them going through each layer together, its tiles or
+  /// its output channels.
+  enum class Share { kImages, kTiles, kChannels };
+  /// What a thread has while it takes images through a stage.
+  struct StageWork;
 
   int stage_channels(int stage) const;  // padded
   Size stage_size(int stage, const Pass& pass) const;
+  Size stem_size(const Pass& pass) const;  // before pooling
   std::size_t image_floats(int stage, const Pass& pass) const;
   int chunk(int stage, const Pass& pass) const;
   int stage_of_tensor(int tensor) const;
   int stage_of_conv(int conv) const;
-  bool together(int stage) const;
+  long stage_tiles(int stage, const Pass& pass) const;
+  std::size_t weight_bytes(int stage) const;
+  Share share(int stage, const Pass& pass) const;
+  bool has_taps(const ConvLayer& conv, bool gradient) const;
+  bool few_tiles(int stage, const Pass& pass) const;
+  bool reads_taps(int conv, int stage, const Pass& pass, bool gradient) const;
   Layer layer_of(const ConvLayer& conv, int stage, const Pass& pass, bool gradient) const;
-  Schedule schedule(const Layer& layer, int stage) const;
-  Schedule schedule(const Layer& layer, int stage, Worker& worker);
+  Schedule schedule(int conv, int stage, const Pass& pass, bool gradient) const;
+  Schedule schedule(int conv, int stage, const Pass& pass, bool gradient, Worker& worker);
+  ConvJob conv_job(int conv, int stage, const Pass& pass, int images, bool gradient, Worker& worker);
+  DownJob down_job(const BlockLayer& block, const Pass& pass, int images, Worker& worker);
+  DownGradJob down_grad_job(const BlockLayer& block, const Pass& pass, int images, Worker& worker);
 
+  void load_conv(WeightSet& set, std::size_t conv, const ConvParameters& parameters, const float* scale,
+                 bool transpose, const Team& team) const;
   void prepare(const Pass& pass, bool stage_buffers);
   std::unique_ptr<Tape> new_tape(const Pass& pass, bool training) const;
   char* signs(Tape& tape, int tensor, const Pass& pass, long image) const;
   const char* signs(const Tape& tape, int tensor, const Pass& pass, long image) const;
 
   void forward_stage(const Pass& pass, int stage, const float* x, Tape* tape, float* out, const Team& team);
+  void forward_stem(const StageWork& work, const float* x, Tape* tape, float* y);
+  void forward_block(const StageWork& work, int block, Tape* tape, float*& current);
   void backward_stage(const Pass& pass, int stage, const Tape& tape, const float* dfeatures, float* dx,
                       const Team& team);
+  void backward_block(const StageWork& work, int block, const Tape& tape, float* gradient);
+  void backward_stem(const StageWork& work, const Tape& tape, const float* gradient, float* dx);
+  void forward_stages(const Pass& pass, const float* x, Tape* tape, float* out, const Team& team);
+  void backward_stages(const Pass& pass, const Tape& tape, const float* dfeatures, float* dx,
+                       const Team& team);
+  int cut_block(const Pass& pass) const;
+  void clear_taken(const Team& team);
+  void langevin_step(const ChainPlan& plan, long number, long values, long total, const float* dv, float* v,
+                     const Team& team) const;
+  void forward_to_cut(const Pass& pass, const float* x, Tape& tape, const Team& team);
+  void backward_from_cut(const Pass& pass, const Tape& tape, const float* costate, float* dx,
+                         const Team& team);
   void run_forward(const Pass& pass, const float* x, Tape* tape, float* out);
   void forward_norm(const Pass& pass, const std::vector<ConvParameters>& parameters, const float* x,
                     Tape& tape, float* out);
-  void backward_layers(const Pass& pass, const std::vector<ConvParameters>& parameters, const Tape& tape,
-                       const float* x, const float* dfeatures, const std::vector<ConvGradients>& gradients,
-                       float* dx);
+  void train_backward(const Pass& pass, const std::vector<ConvParameters>& parameters, const Tape& tape,
+                      const float* x, const float* dfeatures, const std::vector<ConvGradients>& gradients,
+                      float* dx);
+  StemJob stem_job(const Pass& pass, int images, Worker& worker) const;
+  StemGradJob stem_grad_job(const Pass& pass, int images, const Tape& tape, Worker& worker) const;
 
   NetworkShape shape_;
   const Kernels& kernels_;
   int threads_;
-  std::size_t l2_bytes_;
+  std::size_t l2_bytes_, l3_bytes_;
   std::vector<ConvLayer> convs_;
   std::vector<BlockLayer> blocks_;
   std::shared_ptr<BufferPool> pool_;
   std::vector<Worker> workers_;
-  Worker common_;                           // of the stages that the team takes together
-  std::array<std::atomic<long>, 4> taken_;  // images of each stage that somebody has taken in this pass
-  std::array<Buffer, 4>
-      stage_;  // what a stage hands on: its last activation, or on the way back its gradient
+  Worker common_;  // of the stages that the team takes together
+  // Images of each stage that somebody has taken in this pass, there and back.
+  std::array<std::atomic<long>, 4> taken_there_, taken_back_;
+  // What a stage hands on: its last activation, or on the way back its gradient.
+  std::array<Buffer, 4> stage_;
 };
 
 }  // namespace ebclr::cpu

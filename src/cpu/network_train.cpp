@@ -12,11 +12,26 @@ void Network::forward_norm(const Pass& pass, const std::vector<ConvParameters>& 
                            Tape& tape, float* out) {
   prepare(pass, false);
   NormScale scale(stage_channels(3)), shortcut_scale(stage_channels(3));
+  Buffer before_pool = pool_->take(shape_.stem.pool ? tape.raw[0].size() : 0);
   run_team(threads_, [&](const Team& team) {
     Worker& worker = workers_[team.id];
     const auto measure = [&](NormScale& into, int conv, int pixels) {
       into.measure(kernels_, convs_[conv], parameters[conv], shape_.epsilon, tape.raw[conv].data(),
                    pass.images, pixels, tape.mean[conv].data(), tape.var[conv].data(), team);
+    };
+    // Scale and shift alone: an activation of slope 1 is none.
+    const auto apply_to = [&](int conv, int pixels, float slope, float* y, char* signs_out) {
+      kernels_.batch_apply({.images = pass.images,
+                            .channels = convs_[conv].out,
+                            .pixels = pixels,
+                            .z = tape.raw[conv].data(),
+                            .scale = scale.scale(),
+                            .shift = scale.shift(),
+                            .slope = slope,
+                            .y = y,
+                            .signs_out = signs_out},
+                           team);
+      team.sync();
     };
     const auto apply = [&](int conv, int tensor, int pixels, const float* residual, bool residual_normed) {
       kernels_.batch_apply({.images = pass.images,
@@ -34,57 +49,49 @@ void Network::forward_norm(const Pass& pass, const std::vector<ConvParameters>& 
                            team);
       team.sync();
     };
-    kernels_.stem({.images = pass.images,
-                   .height = pass.height,
-                   .width = pass.width,
-                   .in = convs_[0].in,
-                   .out = convs_[0].out,
-                   .out_real = convs_[0].out_real,
-                   .x = x,
-                   .w = pass.weights.forward[0].data(),
-                   .y = tape.raw[0].data(),
-                   .epilogue = {},
-                   .scratch = worker.stem.data()},
-                  team);
+    StemJob stem = stem_job(pass, pass.images, worker);
+    stem.x = x;
+    stem.y = tape.raw[0].data();
+    kernels_.stem(stem, team);
     team.sync();
-    measure(scale, 0, pass.height * pass.width);
-    apply(0, 0, pass.height * pass.width, nullptr, false);
+    const Size stem_out = stem_size(pass);
+    measure(scale, 0, stem_out.pixels());
+    if (shape_.stem.pool) {
+      // Normalised first: with a negative scale the largest value is another one.
+      apply_to(0, stem_out.pixels(), 1, before_pool.data(), nullptr);
+      kernels_.max_pool(
+          {.images = pass.images,
+           .height = stem_out.height,
+           .width = stem_out.width,
+           .channels = convs_[0].out,
+           .x = before_pool.data(),
+           .y = tape.activations[0].data(),
+           .origin = tape.origin.data(),
+           .epilogue = {.activate = true, .signs_out = signs(tape, 0, pass, 0), .slope = shape_.slope}},
+          team);
+      team.sync();
+    } else {
+      apply(0, 0, stem_out.pixels(), nullptr, false);
+    }
     for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) {
       const BlockLayer& block = blocks_[b];
       const bool down = block.shortcut >= 0;
-      const Size size = stage_size(block.stage, pass), from = stage_size(block.stage - down, pass);
+      const Size size = stage_size(block.stage, pass);
       const auto conv = [&](int index, int tensor) {
-        kernels_.conv(
-            {.images = pass.images,
-             .height = size.height,
-             .width = size.width,
-             .in = convs_[index].in,
-             .out = convs_[index].out,
-             .x = tape.activations[tensor].data(),
-             .u = pass.weights.forward[index].data(),
-             .y = tape.raw[index].data(),
-             .epilogue = {},
-             .schedule = schedule(layer_of(convs_[index], block.stage, pass, false), block.stage, worker)},
-            team);
+        ConvJob job = conv_job(index, block.stage, pass, pass.images, false, worker);
+        job.x = tape.activations[tensor].data();
+        job.y = tape.raw[index].data();
+        kernels_.conv(job, team);
         team.sync();
       };
       if (!down) {
         conv(block.conv1, 2 * b);
       } else {
-        const ConvLayer& conv1 = convs_[block.conv1];
-        kernels_.down({.images = pass.images,
-                       .height = from.height,
-                       .width = from.width,
-                       .in = conv1.in,
-                       .out = conv1.out,
-                       .x = tape.activations[2 * b].data(),
-                       .u = pass.weights.forward[block.conv1].data(),
-                       .u_shortcut = pass.weights.forward[block.shortcut].data(),
-                       .y = tape.raw[block.conv1].data(),
-                       .shortcut = tape.raw[block.shortcut].data(),
-                       .epilogue = {},
-                       .schedule = schedule(layer_of(conv1, block.stage, pass, false), block.stage, worker)},
-                      team);
+        DownJob job = down_job(block, pass, pass.images, worker);
+        job.x = tape.activations[2 * b].data();
+        job.y = tape.raw[block.conv1].data();
+        job.shortcut = tape.raw[block.shortcut].data();
+        kernels_.down(job, team);
         team.sync();
         measure(shortcut_scale, block.shortcut, size.pixels());
       }
@@ -98,164 +105,213 @@ void Network::forward_norm(const Pass& pass, const std::vector<ConvParameters>& 
     kernels_.pool(tape.activations.back().data(), pass.images, stage_channels(3), features(),
                   stage_size(3, pass).pixels(), out, team);
   });
+  pool_->give(std::move(before_pool));
 }
 
-void Network::backward_layers(const Pass& pass, const std::vector<ConvParameters>& parameters,
-                              const Tape& tape, const float* x, const float* dfeatures,
-                              const std::vector<ConvGradients>& gradients, float* dx) {
-  prepare(pass, false);
-  std::size_t v_size = 0, d_size = 0, du_size = 0, activation = 0;
-  for (const ConvLayer& conv : convs_) {
-    if (&conv == &convs_[0] || conv.kernel == 1) continue;
-    const Layer layer = layer_of(conv, stage_of_conv(static_cast<int>(&conv - convs_.data())), pass, false);
-    const GradCut cut = kernels_.grad_cut(layer, l2_bytes_);
-    const GradSpace space = kernels_.grad_space(layer, cut);
-    const std::size_t copies = cut.shared ? 1 : threads_;
-    v_size = std::max(v_size, copies * space.v);
-    d_size = std::max(d_size, copies * space.d);
-    du_size = std::max(du_size, copies * space.du);
+/// The way back through the whole network with weight gradients: layer by layer, shared by a team.
+class Network::Backward {
+ public:
+  Backward(Network& network, const Pass& pass, const std::vector<ConvParameters>& parameters,
+           const Tape& tape, const float* x, const std::vector<ConvGradients>& gradients, float* dx)
+      : n_(network),
+        pass_(pass),
+        parameters_(parameters),
+        tape_(tape),
+        x_(x),
+        gradients_(gradients),
+        dx_(dx),
+        norm_(network.stage_channels(3)) {
+    std::size_t v = 0, d = 0, du = 0, activation = 0;
+    const std::size_t parts = grad_parts(n_.threads_);
+    for (std::size_t i = 1; i < n_.convs_.size(); ++i) {
+      const ConvLayer& conv = n_.convs_[i];
+      if (conv.kernel == 1) continue;
+      const Layer layer = n_.layer_of(conv, n_.stage_of_conv(static_cast<int>(i)), pass, false);
+      const GradCut cut = n_.kernels_.grad_cut(layer, n_.l2_bytes_);
+      const GradSpace space = n_.kernels_.grad_space(layer, cut);
+      v = std::max(v, (cut.shared ? 1 : n_.threads_) * space.v);
+      d = std::max(d, (cut.shared ? 1 : n_.threads_) * space.d);
+      du = std::max(du, (cut.shared ? 1 : parts) * space.du);
+    }
+    for (int stage = 0; stage < 4; ++stage) {
+      activation = std::max(activation, pass.images * n_.image_floats(stage, pass));
+    }
+    const std::size_t stem =
+        static_cast<std::size_t>(pass.images) * n_.convs_[0].out * n_.stem_size(pass).pixels();
+    const bool norm = n_.shape_.batch_norm;
+    const std::size_t sizes[kBuffers] = {
+        v,
+        d,
+        du,
+        parts * stem_partial_floats(n_.shape_.stem, n_.convs_[0].in, n_.convs_[0].out),
+        activation,
+        activation,
+        activation,
+        norm ? activation : 0,
+        norm && n_.shape_.stem.pool ? stem : 0};
+    for (int i = 0; i < kBuffers; ++i) buffers_[i] = n_.pool_->take(sizes[i]);
   }
-  for (int stage = 0; stage < 4; ++stage) {
-    activation = std::max(activation, pass.images * image_floats(stage, pass));
-  }
-  Buffer v = pool_->take(v_size), d = pool_->take(d_size), du = pool_->take(du_size);
-  Buffer partial = pool_->take(threads_ * stem_partial_floats(convs_[0].in, convs_[0].out));
-  Buffer result = pool_->take(activation), mid = pool_->take(activation), input = pool_->take(activation);
-  Buffer before_norm = pool_->take(shape_.batch_norm ? activation : 0);
-  NormGradient norm(stage_channels(3));
 
-  run_team(threads_, [&](const Team& team) {
-    Worker& worker = workers_[team.id];
-    // Gradients before the activation: of a block's result, of its middle, of its input. Every thread keeps
-    // its own copy of the three pointers and swaps them alike.
-    float *g = result.data(), *g_mid = mid.data(), *g_input = input.data();
-    const int last = static_cast<int>(blocks_.size()) - 1;
-    kernels_.pool_grad(dfeatures, pass.images, stage_channels(3), features(), stage_size(3, pass).pixels(),
-                       signs(tape, 2 + 2 * last, pass, 0), shape_.slope, g, team);
+  ~Backward() {
+    for (Buffer& buffer : buffers_) n_.pool_->give(std::move(buffer));
+  }
+  Backward(const Backward&) = delete;
+  Backward& operator=(const Backward&) = delete;
+
+  void run(const float* dfeatures, const Team& team) {
+    // Gradients before the activation: of a block's result, of its middle, of its input.
+    Gradients g{data(kResult), data(kMid), data(kInput)};
+    const int last = static_cast<int>(n_.blocks_.size()) - 1;
+    n_.kernels_.pool_grad(dfeatures, pass_.images, n_.stage_channels(3), n_.features(),
+                          n_.stage_size(3, pass_).pixels(), signs(2 + 2 * last), n_.shape_.slope, g.result,
+                          team);
     team.sync();
-    // From the gradient of BatchNorm's result to that of its input, in `dz`; without BatchNorm the same.
-    const auto through_norm = [&](int conv, int pixels, float* gradient, float* dz) {
-      if (!shape_.batch_norm) return gradient;
-      norm.run(kernels_, convs_[conv], parameters[conv], shape_.epsilon, tape.raw[conv].data(), pass.images,
-               pixels, tape.mean[conv].data(), tape.var[conv].data(), gradient,
-               gradients.empty() ? ConvGradients{} : gradients[conv], dz, team);
-      return dz;
-    };
     for (int b = last; b >= 0; --b) {
-      const BlockLayer& block = blocks_[b];
-      const ConvLayer& conv1 = convs_[block.conv1];
-      const ConvLayer& conv2 = convs_[block.conv2];
-      const bool down = block.shortcut >= 0;
-      const Size size = stage_size(block.stage, pass), from = stage_size(block.stage - down, pass);
-      float* g_conv2 = through_norm(block.conv2, size.pixels(), g, before_norm.data());
-      kernels_.conv_grad(
-          {.images = pass.images,
-           .height = size.height,
-           .width = size.width,
-           .in = conv2.out,
-           .out = conv2.in,
-           .x = g_conv2,
-           .u = pass.weights.backward[block.conv2].data(),
-           .y = g_mid,
-           .epilogue = {.signs_in = signs(tape, 1 + 2 * b, pass, 0), .slope = shape_.slope},
-           .schedule = schedule(layer_of(conv2, block.stage, pass, true), block.stage, worker)},
-          team);
-      const auto weight_grad = [&](int index, const ConvLayer& conv, const Size& of,
-                                   const float* activation_in, const float* gradient) {
-        const Layer layer{conv.in, conv.out, conv.stride, of.height, of.width};
-        const GradCut cut = kernels_.grad_cut(layer, l2_bytes_);
-        const GradSpace space = kernels_.grad_space(layer, cut);
-        const std::size_t own = cut.shared ? 0 : team.id;
-        WeightGradJob job{.images = pass.images,
-                          .height = of.height,
-                          .width = of.width,
-                          .in = conv.in,
-                          .out = conv.out,
-                          .in_real = conv.in_real,
-                          .out_real = conv.out_real,
-                          .stride = conv.stride,
-                          .x = activation_in,
-                          .g = gradient,
-                          .shared = cut.shared,
-                          .block = cut.block,
-                          .v = v.data() + own * space.v,
-                          .d = d.data() + own * space.d,
-                          .du = du.data(),
-                          .dw = gradients[index].weight,
-                          .db = gradients[index].bias};
-        if (conv.stride == 2) {
-          job.g_shortcut = g;
-          job.dw_shortcut = gradients[block.shortcut].weight;
-          job.db_shortcut = gradients[block.shortcut].bias;
-        }
-        kernels_.weight_grad(job, team);
-        team.sync();  // the next one reuses du
-      };
-      if (!gradients.empty()) {
-        weight_grad(block.conv2, conv2, size, tape.activations[1 + 2 * b].data(), g_conv2);
-      }
-      team.sync();  // g_mid is complete
-      through_norm(block.conv1, size.pixels(), g_mid, g_mid);
-      if (down) through_norm(block.shortcut, size.pixels(), g, g);
-      if (!gradients.empty()) {
-        weight_grad(block.conv1, conv1, from, tape.activations[2 * b].data(), g_mid);
-      }
-      Epilogue epilogue{.signs_in = signs(tape, 2 * b, pass, 0), .slope = shape_.slope};
-      if (!down) {
-        epilogue.residual = g;
-        kernels_.conv_grad(
-            {.images = pass.images,
-             .height = size.height,
-             .width = size.width,
-             .in = conv1.out,
-             .out = conv1.in,
-             .x = g_mid,
-             .u = pass.weights.backward[block.conv1].data(),
-             .y = g_input,
-             .epilogue = epilogue,
-             .schedule = schedule(layer_of(conv1, block.stage, pass, true), block.stage, worker)},
-            team);
-      } else {
-        kernels_.down_grad(
-            {.images = pass.images,
-             .height = from.height,
-             .width = from.width,
-             .in = conv1.in,
-             .out = conv1.out,
-             .g = g_mid,
-             .g_shortcut = g,
-             .u = pass.weights.backward[block.conv1].data(),
-             .u_shortcut = pass.weights.backward[block.shortcut].data(),
-             .dx = g_input,
-             .epilogue = epilogue,
-             .schedule = schedule(layer_of(conv1, block.stage, pass, true), block.stage, worker)},
-            team);
-      }
-      std::swap(g, g_input);
+      block(b, g, team);
+      std::swap(g.result, g.input);
       team.sync();
     }
-    through_norm(0, pass.height * pass.width, g, g);
-    StemGradJob job{.images = pass.images,
-                    .height = pass.height,
-                    .width = pass.width,
-                    .in = convs_[0].in,
-                    .out = convs_[0].out,
-                    .out_real = convs_[0].out_real,
-                    .g = g,
-                    .w = pass.weights.forward[0].data(),
-                    .dx = dx,
-                    .x = x,
-                    .partial = partial.data(),
-                    .scratch = worker.stem.data()};
-    if (!gradients.empty()) {
-      job.dw = gradients[0].weight;
-      job.db = gradients[0].bias;
-      kernels_.stem_weight_grad(job, team);
+    stem(g.result, team);
+  }
+
+ private:
+  struct Gradients {
+    float *result, *mid, *input;
+  };
+  enum { kV, kD, kDu, kPartial, kResult, kMid, kInput, kBeforeNorm, kBeforePool, kBuffers };
+
+  float* data(int buffer) { return buffers_[buffer].data(); }
+  const char* signs(int tensor) const { return n_.signs(tape_, tensor, pass_, 0); }
+
+  /// From the gradient of BatchNorm's result to that of its input, in `dz`; without BatchNorm the same.
+  float* through_norm(int conv, int pixels, float* gradient, float* dz, const Team& team) {
+    if (!n_.shape_.batch_norm) return gradient;
+    norm_.run(n_.kernels_, n_.convs_[conv], parameters_[conv], n_.shape_.epsilon, tape_.raw[conv].data(),
+              pass_.images, pixels, tape_.mean[conv].data(), tape_.var[conv].data(), gradient,
+              gradients_.empty() ? ConvGradients{} : gradients_[conv], dz, team);
+    return dz;
+  }
+
+  /// Weight gradients of one convolution between `in` and the gradient of its result; begins and ends with a
+  /// sync.
+  void weights(int index, const Size& size, const float* in, const float* gradient, const BlockLayer& block,
+               const float* g_shortcut, const Team& team) {
+    if (gradients_.empty()) return;
+    const ConvLayer& conv = n_.convs_[index];
+    const Layer layer{conv.in, conv.out, conv.stride, size.height, size.width};
+    const GradCut cut = n_.kernels_.grad_cut(layer, n_.l2_bytes_);
+    const GradSpace space = n_.kernels_.grad_space(layer, cut);
+    const std::size_t own = cut.shared ? 0 : team.id;
+    WeightGradJob job{.images = pass_.images,
+                      .height = size.height,
+                      .width = size.width,
+                      .in = conv.in,
+                      .out = conv.out,
+                      .in_real = conv.in_real,
+                      .out_real = conv.out_real,
+                      .stride = conv.stride,
+                      .x = in,
+                      .g = gradient,
+                      .shared = cut.shared,
+                      .block = cut.block,
+                      .v = data(kV) + own * space.v,
+                      .d = data(kD) + own * space.d,
+                      .du = data(kDu),
+                      .dw = gradients_[index].weight,
+                      .db = gradients_[index].bias};
+    if (conv.stride == 2) {
+      job.g_shortcut = g_shortcut;
+      job.dw_shortcut = gradients_[block.shortcut].weight;
+      job.db_shortcut = gradients_[block.shortcut].bias;
     }
-    if (dx != nullptr) kernels_.stem_data_grad(job, team);
-  });
-  for (Buffer* buffer : {&v, &d, &du, &partial, &result, &mid, &input, &before_norm})
-    pool_->give(std::move(*buffer));
+    team.sync();
+    n_.kernels_.weight_grad(job, team);
+    team.sync();
+  }
+
+  /// Back through one block, from g.result to g.input.
+  void block(int b, Gradients& g, const Team& team) {
+    const BlockLayer& block = n_.blocks_[b];
+    Worker& worker = n_.workers_[team.id];
+    const bool down = block.shortcut >= 0;
+    const Size size = n_.stage_size(block.stage, pass_), from = n_.stage_size(block.stage - down, pass_);
+    float* g_conv2 = through_norm(block.conv2, size.pixels(), g.result, data(kBeforeNorm), team);
+    ConvJob second = n_.conv_job(block.conv2, block.stage, pass_, pass_.images, true, worker);
+    second.x = g_conv2;
+    second.y = g.mid;
+    second.epilogue = {.signs_in = signs(1 + 2 * b), .slope = n_.shape_.slope};
+    n_.kernels_.conv_grad(second, team);
+    weights(block.conv2, size, tape_.activations[1 + 2 * b].data(), g_conv2, block, nullptr, team);
+    team.sync();  // g.mid is complete
+    through_norm(block.conv1, size.pixels(), g.mid, g.mid, team);
+    if (down) through_norm(block.shortcut, size.pixels(), g.result, g.result, team);
+    weights(block.conv1, from, tape_.activations[2 * b].data(), g.mid, block, g.result, team);
+    const Epilogue epilogue{.signs_in = signs(2 * b), .slope = n_.shape_.slope};
+    if (!down) {
+      ConvJob first = n_.conv_job(block.conv1, block.stage, pass_, pass_.images, true, worker);
+      first.x = g.mid;
+      first.y = g.input;
+      first.epilogue = epilogue;
+      first.epilogue.residual = g.result;
+      n_.kernels_.conv_grad(first, team);
+    } else {
+      DownGradJob first = n_.down_grad_job(block, pass_, pass_.images, worker);
+      first.g = g.mid;
+      first.g_shortcut = g.result;
+      first.dx = g.input;
+      first.epilogue = epilogue;
+      n_.kernels_.down_grad(first, team);
+    }
+  }
+
+  /// Back through the stem, to its weights and to the images.
+  void stem(float* g, const Team& team) {
+    StemGradJob job = n_.stem_grad_job(pass_, pass_.images, tape_, n_.workers_[team.id]);
+    job.g = g;
+    job.dx = dx_;
+    job.x = x_;
+    job.partial = data(kPartial);
+    const Size size = n_.stem_size(pass_);
+    if (n_.shape_.batch_norm && n_.shape_.stem.pool) {
+      n_.kernels_.max_pool_grad({.images = pass_.images,
+                                 .height = size.height,
+                                 .width = size.width,
+                                 .channels = n_.convs_[0].out,
+                                 .g = g,
+                                 .dx = data(kBeforePool),
+                                 .origin = job.origin,
+                                 .epilogue = {}},
+                                team);
+      team.sync();
+      job.origin = nullptr;
+      job.g = g = data(kBeforePool);
+    }
+    through_norm(0, size.pixels(), g, g, team);
+    if (!gradients_.empty()) {
+      job.dw = gradients_[0].weight;
+      job.db = gradients_[0].bias;
+      n_.kernels_.stem_weight_grad(job, team);
+    }
+    if (dx_ != nullptr) n_.kernels_.stem_data_grad(job, team);
+  }
+
+  Network& n_;
+  const Pass& pass_;
+  const std::vector<ConvParameters>& parameters_;
+  const Tape& tape_;
+  const float* x_;
+  const std::vector<ConvGradients>& gradients_;
+  float* dx_;
+  NormGradient norm_;
+  Buffer buffers_[kBuffers];
+};
+
+void Network::train_backward(const Pass& pass, const std::vector<ConvParameters>& parameters,
+                             const Tape& tape, const float* x, const float* dfeatures,
+                             const std::vector<ConvGradients>& gradients, float* dx) {
+  prepare(pass, false);
+  Backward way(*this, pass, parameters, tape, x, gradients, dx);
+  run_team(threads_, [&](const Team& team) { way.run(dfeatures, team); });
 }
 
 }  // namespace ebclr::cpu

@@ -41,5 +41,15 @@ void pool_grad(const float* dfeatures, int images, int channels, int real, int p
   }
 }
 
+/// The way back through an activation alone.
+template <class V>
+void derive(const float* g, const void* signs, float slope, long vectors, float* y, const Team& team) {
+  const auto* bits = static_cast<const typename V::Bits*>(signs);
+  const auto one = V::set1(1), low = V::set1(slope);
+  for (long i = team.begin(vectors); i < team.end(vectors); ++i) {
+    V::store(y + i * V::kLanes, V::mul(V::load(g + i * V::kLanes), V::select(bits[i], one, low)));
+  }
+}
+
 }  // namespace
 }  // namespace ebclr::cpu

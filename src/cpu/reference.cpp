@@ -8,7 +8,7 @@ namespace {
 /// Calls body(x index, w index, y index) for every product of the convolution.
 template <class Body>
 void for_each_product(const Shape& s, const Body& body) {
-  const int pad = s.kernel / 2, oh = s.out_height(), ow = s.out_width();
+  const int pad = s.pad(), oh = s.out_height(), ow = s.out_width();
   for (int n = 0; n < s.images; ++n) {
     for (int o = 0; o < s.out; ++o) {
       for (int y = 0; y < oh; ++y) {

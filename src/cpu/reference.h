@@ -6,11 +6,13 @@
 
 namespace ebclr::cpu::reference {
 
-/// Shape of a square convolution with padding kernel / 2.
+/// Shape of a square convolution, with padding kernel / 2 unless told otherwise.
 struct Shape {
   int images = 1, in = 1, out = 1, height = 1, width = 1, kernel = 3, stride = 1;
-  int out_height() const { return (height + stride - 1) / stride; }
-  int out_width() const { return (width + stride - 1) / stride; }
+  int padding = -1;
+  int pad() const { return padding < 0 ? kernel / 2 : padding; }
+  int out_height() const { return (height + 2 * pad() - kernel) / stride + 1; }
+  int out_width() const { return (width + 2 * pad() - kernel) / stride + 1; }
 };
 
 /// y [images][out][out_height][out_width]; bias may be empty.

@@ -21,6 +21,7 @@ struct Avx2 {
   static Reg load(const float* p) { return _mm256_load_ps(p); }
   static Reg loadu(const float* p) { return _mm256_loadu_ps(p); }
   static void store(float* p, Reg a) { _mm256_store_ps(p, a); }
+  static void storeu(float* p, Reg a) { _mm256_storeu_ps(p, a); }
   static Reg set1(float a) { return _mm256_set1_ps(a); }
   static Reg broadcast(const float* p) { return _mm256_broadcast_ss(p); }
   static Reg zero() { return _mm256_setzero_ps(); }
@@ -34,6 +35,10 @@ struct Avx2 {
   /// One bit per lane: a > 0.
   static Bits positive(Reg a) {
     return static_cast<Bits>(_mm256_movemask_ps(_mm256_cmp_ps(a, _mm256_setzero_ps(), _CMP_GT_OQ)));
+  }
+  /// One bit per lane: a == b.
+  static Bits equal(Reg a, Reg b) {
+    return static_cast<Bits>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)));
   }
   /// Per lane: a where the bit is set, else b.
   static Reg select(Bits bits, Reg a, Reg b) {

@@ -20,6 +20,7 @@ struct Avx512 {
   static Reg load(const float* p) { return _mm512_load_ps(p); }
   static Reg loadu(const float* p) { return _mm512_loadu_ps(p); }
   static void store(float* p, Reg a) { _mm512_store_ps(p, a); }
+  static void storeu(float* p, Reg a) { _mm512_storeu_ps(p, a); }
   static Reg set1(float a) { return _mm512_set1_ps(a); }
   static Reg broadcast(const float* p) { return _mm512_set1_ps(*p); }
   static Reg zero() { return _mm512_setzero_ps(); }
@@ -30,6 +31,7 @@ struct Avx512 {
   static Reg fma(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
   static Reg fnma(Reg a, Reg b, Reg c) { return _mm512_fnmadd_ps(a, b, c); }
   static Bits positive(Reg a) { return _mm512_cmp_ps_mask(a, _mm512_setzero_ps(), _CMP_GT_OQ); }
+  static Bits equal(Reg a, Reg b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
   static Reg select(Bits bits, Reg a, Reg b) { return _mm512_mask_blend_ps(bits, b, a); }
 };
 

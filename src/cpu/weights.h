@@ -36,8 +36,8 @@ inline GradSpace winograd_grad_space(const Layer& layer, const GradCut& cut) {
           GradSums{layer.in, layer.out, layer.stride}.floats()};
 }
 
-/// Plain weights [out][in][3][3] to 36 matrices in panels. Transposed and flipped, they are the weights of
-/// the data gradient. Threads share the panels.
+/// Plain weights [out][in][3][3] to 36 matrices in panels, or to taps. Transposed and flipped, they are the
+/// weights of the data gradient. Threads share the panels.
 template <class V, class Filter>
 void transform_weights(const WeightJob& job, const Team& team) {
   constexpr int L = V::kLanes;
@@ -57,6 +57,10 @@ void transform_weights(const WeightJob& job, const Team& team) {
       const float scale = !real ? 0.f : job.scale != nullptr ? job.scale[o] : 1.f;
       for (int tap = 0; tap < 9; ++tap) taps[tap * L + lane] = scale * w[job.transpose ? 8 - tap : tap];
     }
+    if (job.taps != nullptr) {
+      for (int tap = 0; tap < 9; ++tap) V::store(job.taps + (item * 9 + tap) * L, V::load(taps + tap * L));
+    }
+    if (job.u == nullptr) continue;
     float* u = job.u + item * L;
     separable<V, Filter>([&](int y, int x) { return V::load(taps + (y * 3 + x) * L); },
                          [&](int y, const typename V::Reg* row) {
@@ -106,84 +110,123 @@ void finish_weight_grad(const WeightGradJob& job, const GradSums& layout, int pa
   }
 }
 
-/// Weight gradients of one convolution: sums over all tiles of V^T * D per matrix, D the transformed output
-/// gradient. Either each thread sums over tiles of its own, and the sums are added at the end; or the team
-/// transforms a block of tiles together and then splits the matrices, so that each sum has one owner. The
-/// first needs no waiting and holds as many sums as threads, the second holds one, which is what counts
-/// where that exceeds a core's cache. Either way the order depends on nothing but the number of threads.
+/// Sums of weight gradients over blocks of tiles: V^T * D per matrix, D the transformed output gradient.
+template <class V, class P, class Input, class OutputGrad, int kStep>
+class GradSummer {
+ public:
+  static constexpr int L = V::kLanes;
+  static constexpr bool kDown = kStep == 8;
+
+  GradSummer(const WeightGradJob& job, const Team& crew, float* v, float* d, float* sums)
+      : job_(job),
+        crew_(crew),
+        x_{job.height, job.width, job.in / L},
+        g_{kDown ? (job.height + 1) / 2 : job.height, kDown ? (job.width + 1) / 2 : job.width, job.out / L},
+        grid_{tiles_of(g_.height), tiles_of(g_.width)},
+        v_(v),
+        d_(d),
+        sums_(sums) {}
+
+  long tiles() const { return job_.images * grid_.per_image(); }
+
+  /// Adds the tiles [first, last) to the sums, which begin here.
+  void run(long first, long last) {
+    if (first == last) std::fill_n(sums_, layout().floats(), 0.f);
+    const long blocks = (last - first + job_.block - 1) / job_.block;
+    for (long index = 0; index < blocks; ++index) {
+      first_ = first + (last - first) * index / blocks;
+      rows_ = first + (last - first) * (index + 1) / blocks - first_;
+      later_ = index > 0;
+      // A crew of several hands out the transforms in small pieces, one thread does them at once.
+      const long pieces = crew_.size > 1 ? std::min<long>(rows_, 4L * crew_.size) : 1;
+      crew_.deal(pieces, [&](long piece) {
+        transform(first_ + rows_ * piece / pieces, first_ + rows_ * (piece + 1) / pieces);
+      });
+      crew_.sync();
+      const int groups = (g_.panels + V::kGradVecs - 1) / V::kGradVecs;
+      crew_.deal(long{P::kMatrices} * groups, [&](long item) {
+        multiply(static_cast<int>(item / groups), static_cast<int>(item % groups), groups);
+      });
+      for (auto p = static_cast<int>(crew_.begin(g_.panels)); p < crew_.end(g_.panels); ++p) add_biases(p);
+      crew_.sync();
+    }
+  }
+
+ private:
+  GradSums layout() const { return {job_.in, job_.out, job_.stride}; }
+  long capacity() const { return rows_ | 1; }
+  long unit() const { return capacity() * L; }
+  float* d_shortcut() const { return d_ + P::start(36, g_.panels, unit(), L); }
+
+  void transform(long a, long b) {
+    transform_in<V, Input, P, kStep, 1>(x_, grid_, job_.x, a, b, first_, capacity(), v_);
+    transform_in<V, OutputGrad, P, 4, 0>(g_, grid_, job_.g, a, b, first_, capacity(), d_);
+    if constexpr (kDown) copy_in<V>(g_, grid_, job_.g_shortcut, a, b, first_, capacity(), d_shortcut());
+  }
+
+  /// One group of output panels of one matrix: each sum has one owner per block.
+  void multiply(int u, int group, int groups) {
+    const int count = P::count(u), rows = static_cast<int>(rows_);
+    const int n = g_.panels * group / groups, n_end = g_.panels * (group + 1) / groups;
+    const long into = u * weight_matrix(job_.in, job_.out) + long{n} * x_.panels * L * L;
+    for (int point = 0; point < count; ++point) {
+      const bool add = later_ || point > 0;
+      const float* v = v_ + P::start(u, x_.panels, unit(), L) + point * unit();
+      const float* d = d_ + P::start(u, g_.panels, unit(), L) + (long{count} * n + point) * unit();
+      gradient_product<V>(v, count * unit(), x_.panels, d, count * unit(), n_end - n, rows, sums_ + into,
+                          add);
+      if (kDown && u == 0) {
+        gradient_product<V>(v, count * unit(), x_.panels, d_shortcut() + (long{count} * n + point) * unit(),
+                            count * unit(), n_end - n, rows, sums_ + layout().shortcut() + into, add);
+      }
+    }
+  }
+
+  /// In F(4,3) the point (1, 1) of the transform is the sum over the tile; with stride 2 the 16 points of
+  /// matrix 0 are the gradients themselves.
+  void add_biases(int panel) {
+    constexpr int kMatrix = kDown ? 0 : 7, kPoints = kDown ? 16 : 1;
+    const auto add = [&](float* db, const float* from) {
+      auto sum = later_ ? V::load(db) : V::zero();
+      for (int point = 0; point < kPoints; ++point) {
+        for (long r = 0; r < rows_; ++r) sum = V::add(sum, V::load(from + (point * capacity() + r) * L));
+      }
+      V::store(db, sum);
+    };
+    const long at = long{kPoints} * panel * unit();
+    add(sums_ + layout().bias() + panel * L, d_ + P::start(kMatrix, g_.panels, unit(), L) + at);
+    if constexpr (kDown) add(sums_ + layout().shortcut_bias() + panel * L, d_shortcut() + at);
+  }
+
+  const WeightGradJob& job_;
+  Team crew_;  // those who work on the same block
+  Images x_, g_;
+  TileGrid grid_;
+  float *v_, *d_, *sums_;
+  long first_ = 0, rows_ = 0;
+  bool later_ = false;
+};
+
+/// Weight gradients of one convolution. Either whoever is free sums over the next part of the tiles, and the
+/// parts are added in their order at the end; or the team transforms a block of tiles together and then hands
+/// out the matrices, so that each sum has one owner. The first needs no waiting and holds several sums, the
+/// second holds one, which is what counts where that exceeds a core's cache.
 template <class V, class P, class Input, class OutputGrad, class FilterGrad, int kStep>
 void weight_grad_with(const WeightGradJob& job, const Team& team) {
-  constexpr int L = V::kLanes;
-  constexpr bool kDown = kStep == 8;
-  const Images x{job.height, job.width, job.in / L};
-  const Images g{kDown ? (job.height + 1) / 2 : job.height, kDown ? (job.width + 1) / 2 : job.width,
-                 job.out / L};
-  const TileGrid grid{tiles_of(g.height), tiles_of(g.width)};
-  const long tiles = job.images * grid.per_image();
-  const Team crew = job.shared ? team : Team{};  // those who work on the same block
-  const long first = job.shared ? 0 : team.begin(tiles), last = job.shared ? tiles : team.end(tiles);
+  using Summer = GradSummer<V, P, Input, OutputGrad, kStep>;
   const GradSums layout{job.in, job.out, job.stride};
-  float* sums = job.du + (job.shared ? 0 : team.id * layout.floats());
-  if (first == last) std::fill_n(sums, layout.floats(), 0.f);
-  // Bias gradients: in F(4,3) the point (1, 1) of the transform is the sum over the tile; with stride 2 the
-  // 16 points of matrix 0 are the gradients themselves.
-  constexpr int kBiasMatrix = kDown ? 0 : 7, kBiasPoints = kDown ? 16 : 1;
-  const int panel_begin = static_cast<int>(crew.begin(g.panels)),
-            panel_end = static_cast<int>(crew.end(g.panels));
-  const auto add_bias = [&](float* db, const float* panel, long rows, long capacity, bool add) {
-    auto sum = add ? V::load(db) : V::zero();
-    for (int point = 0; point < kBiasPoints; ++point) {
-      for (long r = 0; r < rows; ++r) sum = V::add(sum, V::load(panel + (point * capacity + r) * L));
-    }
-    V::store(db, sum);
-  };
-
-  const long blocks = (last - first + job.block - 1) / job.block;
-  for (long index = 0; index < blocks; ++index) {
-    const long t = first + (last - first) * index / blocks,
-               end = first + (last - first) * (index + 1) / blocks;
-    const long rows = end - t, capacity = rows | 1, unit = capacity * L;
-    const long a = t + crew.begin(rows), b = t + crew.end(rows);
-    const bool later = index > 0;
-    float* d_shortcut = job.d + P::start(36, g.panels, unit, L);
-    transform_in<V, Input, P, kStep, 1>(x, grid, job.x, a, b, t, capacity, job.v);
-    transform_in<V, OutputGrad, P, 4, 0>(g, grid, job.g, a, b, t, capacity, job.d);
-    if constexpr (kDown) copy_in<V>(g, grid, job.g_shortcut, a, b, t, capacity, d_shortcut);
-    crew.sync();
-    const int groups = (g.panels + V::kGradVecs - 1) / V::kGradVecs;
-    const long work = long{P::before(36)} * groups;
-    long done = 0;
-    for (int u = 0; u < P::kMatrices; ++u) {
-      const int count = P::count(u);
-      for (int group = 0; group < groups; ++group, done += count) {
-        if (done < crew.begin(work) || done >= crew.end(work)) continue;
-        const int n = g.panels * group / groups, n_end = g.panels * (group + 1) / groups;
-        const long into = u * weight_matrix(job.in, job.out) + long{n} * x.panels * L * L;
-        for (int point = 0; point < count; ++point) {
-          const float* v = job.v + P::start(u, x.panels, unit, L) + point * unit;
-          const float* d = job.d + P::start(u, g.panels, unit, L) + (long{count} * n + point) * unit;
-          gradient_product<V>(v, count * unit, x.panels, d, count * unit, n_end - n, static_cast<int>(rows),
-                              sums + into, later || point > 0);
-          if (kDown && u == 0) {
-            gradient_product<V>(v, count * unit, x.panels, d_shortcut + (long{count} * n + point) * unit,
-                                count * unit, n_end - n, static_cast<int>(rows),
-                                sums + layout.shortcut() + into, later || point > 0);
-          }
-        }
-      }
-    }
-    for (int p = panel_begin; p < panel_end; ++p) {
-      const long at = long{kBiasPoints} * p * unit;
-      add_bias(sums + layout.bias() + p * L, job.d + P::start(kBiasMatrix, g.panels, unit, L) + at, rows,
-               capacity, later);
-      if constexpr (kDown) {
-        add_bias(sums + layout.shortcut_bias() + p * L, d_shortcut + at, rows, capacity, later);
-      }
-    }
-    crew.sync();
+  const int parts = job.shared ? 1 : grad_parts(team.size);
+  if (job.shared) {
+    Summer summer(job, team, job.v, job.d, job.du);
+    summer.run(0, summer.tiles());
+  } else {
+    team.deal(parts, [&](long part) {
+      Summer summer(job, Team{}, job.v, job.d, job.du + part * static_cast<long>(layout.floats()));
+      summer.run(summer.tiles() * part / parts, summer.tiles() * (part + 1) / parts);
+    });
+    team.sync();
   }
-  if (!job.shared) team.sync();
-  finish_weight_grad<V, FilterGrad>(job, layout, job.shared ? 1 : team.size, team);
+  finish_weight_grad<V, FilterGrad>(job, layout, parts, team);
 }
 
 template <class V>

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "cpu/epilogue.h"
 #include "cpu/gemm.h"
@@ -291,42 +292,97 @@ struct Block {
   }
 };
 
+/// Input channels whose weights are transformed at a time, where they come as taps: 36 matrices of these for
+/// a group of panels stay in L2 until they have been used.
+inline constexpr int kTapChannels = 64;
+/// Floats from one matrix of weights made on the way to the next.
+constexpr long tap_matrix(int channels, int panels, int lanes) {
+  return long{channels} * panels * lanes + 16;
+}
+
+/// Products of a block with weights that are still taps: transforms them a part at a time. Every sum has the
+/// same order as with transformed weights, so the result has the same bits.
+template <class V, class P, class Filter>
+void multiply_taps(const Block<V, P>& block, const float* taps, const Schedule& schedule, int n, int panels) {
+  constexpr int L = V::kLanes;
+  const int channels = block.k_panels * L;
+  for (int k0 = 0; k0 < channels; k0 += kTapChannels) {
+    const int count = channels - k0 < kTapChannels ? channels - k0 : kTapChannels;
+    const long matrix = tap_matrix(count, panels, L);
+    for (int p = 0; p < panels; ++p) {
+      const float* from = taps + (long{n + p} * channels + k0) * 9 * L;
+      float* into = schedule.u + long{p} * count * L;
+      for (int k = 0; k < count; ++k, from += 9 * L, into += L) {
+        separable<V, Filter>([&](int y, int x) { return V::load(from + (y * 3 + x) * L); },
+                             [&](int y, const typename V::Reg* row) {
+#pragma GCC unroll 6
+                               for (int x = 0; x < 6; ++x) V::store(into + (y * 6 + x) * matrix, row[x]);
+                             });
+      }
+    }
+    // The taps of the next part arrive meanwhile.
+    const float* next = taps + (long{n} * channels + k0 + count) * 9 * L;
+    for (int u = 0; u < P::kMatrices; ++u) {
+      const long points = P::count(u), unit = block.unit();
+      const float* a = schedule.v + P::start(u, block.k_panels, unit, L) + k0 / L * points * unit;
+      const float* b = schedule.u + u * matrix;
+      float* c = schedule.m + block.m_offset(u);
+      const auto run = [&]<bool kAdd>() {
+        product<V, kAdd>(a, points * unit, block.used(points), b, count / L, panels, c, points * unit,
+                         next + long{u} * count * 9 * L / P::kMatrices);
+      };
+      k0 == 0 ? run.template operator()<false>() : run.template operator()<true>();
+    }
+  }
+}
+
 /// The common way of all convolutions.
 ///   in(t0, t1, base, capacity): transforms tiles into schedule.v.
 ///   extra(block, n, panels): a product besides the 36, run after that of matrix 0.
 ///   out(t0, t1, base, capacity, m_panels, first): transforms M to output panels from `first` on.
-template <class V, class P, class In, class Extra, class Out>
-void run_tiles(long tiles, int k_panels, int out_panels, const float* u, const Schedule& schedule,
+template <class V, class P, class Filter, class In, class Extra, class Out>
+void run_tiles(long tiles, int k_panels, int out_panels, const float* u, bool taps, const Schedule& schedule,
                const Team& team, const In& in, const Extra& extra, const Out& out) {
   // Groups of output panels [n0, n1) of the tiles that V holds: products, then the output transform.
   const auto finish = [&](long t, long end, long capacity, int n0, int n1) {
     for (int n = n0; n < n1; n += schedule.group) {
       const int panels = n1 - n < schedule.group ? n1 - n : schedule.group;
       const Block<V, P> block{end - t, capacity, k_panels, out_panels, panels};
+      if (taps) multiply_taps<V, P, Filter>(block, u, schedule, n, panels);
       for (int matrix = 0; matrix < P::kMatrices; ++matrix) {
-        block.multiply(schedule.v, u, schedule.m, matrix, n, panels);
+        if (!taps) block.multiply(schedule.v, u, schedule.m, matrix, n, panels);
         if (matrix == 0) extra(block, n, panels);
       }
       out(t, end, t, capacity, panels, n);
     }
   };
   // Tiles are taken in equal blocks. Capacity is odd: rows a power of two apart would share cache sets.
-  const long first = schedule.shared ? 0 : team.begin(tiles);
-  const long count = schedule.shared ? tiles : team.end(tiles) - first;
-  const long blocks = (count + schedule.block - 1) / schedule.block;
-  for (long b = 0; b < blocks; ++b) {
-    const long t = first + count * b / blocks, end = first + count * (b + 1) / blocks,
-               capacity = (end - t) | 1;
-    if (schedule.shared) {
-      in(t + team.begin(end - t), t + team.end(end - t), t, capacity);
-      team.sync();
-      finish(t, end, capacity, static_cast<int>(team.begin(out_panels)),
-             static_cast<int>(team.end(out_panels)));
-      team.sync();
-    } else {
+  const long blocks = (tiles + schedule.block - 1) / schedule.block;
+  const auto span = [&](long b) { return std::pair{tiles * b / blocks, tiles * (b + 1) / blocks}; };
+  if (!schedule.shared) {
+    team.deal(blocks, [&](long b) {
+      const auto [t, end] = span(b);
+      const long capacity = (end - t) | 1;
       in(t, end, t, capacity);
       finish(t, end, capacity, 0, out_panels);
-    }
+    });
+    return;
+  }
+  for (long b = 0; b < blocks; ++b) {
+    const auto [t, end] = span(b);
+    const long rows = end - t, capacity = rows | 1, pieces = std::min<long>(rows, 4L * team.size);
+    const long first = t;
+    team.deal(pieces, [&](long piece) {
+      in(first + rows * piece / pieces, first + rows * (piece + 1) / pieces, first, capacity);
+    });
+    team.sync();
+    // At least two groups for each thread, if there are so many panels.
+    const int most = std::max(1, out_panels / (2 * team.size)), group = std::min(schedule.group, most);
+    team.deal((out_panels + group - 1) / group, [&, last = end](long item) {
+      const int n = static_cast<int>(item) * group;
+      finish(first, last, capacity, n, std::min(n + group, out_panels));
+    });
+    team.sync();
   }
 }
 
@@ -348,7 +404,8 @@ Schedule winograd_cut(const Layer& layer, std::size_t l2_bytes) {
 
 template <class V>
 Space winograd_space(const Layer& layer, const Schedule& schedule) {
-  return {v_floats(schedule.block, layer.in, layer.stride), m_floats(schedule, V::kLanes, layer.stride)};
+  return {v_floats(schedule.block, layer.in, layer.stride), m_floats(schedule, V::kLanes, layer.stride),
+          std::size_t{36} * static_cast<std::size_t>(tap_matrix(kTapChannels, schedule.group, V::kLanes))};
 }
 
 inline constexpr int tiles_of(int pixels) {
@@ -364,8 +421,8 @@ void conv(const ConvJob& job, const Team& team) {
   const Images x{job.height, job.width, job.in / L}, y{job.height, job.width, job.out / L};
   const Schedule& s = job.schedule;
   with_flags<V>(job.epilogue, [&]<int kFlags>() {
-    run_tiles<V, P>(
-        job.images * grid.per_image(), x.panels, y.panels, job.u, s, team,
+    run_tiles<V, P, F43Filter>(
+        job.images * grid.per_image(), x.panels, y.panels, job.u, job.taps, s, team,
         [&](long t0, long t1, long base, long capacity) {
           transform_in<V, F43Input, P, 4, 1>(x, grid, job.x, t0, t1, base, capacity, s.v);
         },
@@ -387,8 +444,8 @@ void down(const DownJob& job, const Team& team) {
   const TileGrid grid{tiles_of(y.height), tiles_of(y.width)};
   const Schedule& s = job.schedule;
   with_flags<V>(job.epilogue, [&]<int kFlags>() {
-    run_tiles<V, P>(
-        job.images * grid.per_image(), x.panels, y.panels, job.u, s, team,
+    run_tiles<V, P, PolyFilter>(
+        job.images * grid.per_image(), x.panels, y.panels, job.u, job.taps, s, team,
         [&](long t0, long t1, long base, long capacity) {
           transform_in<V, PolyInput, P, 8, 1>(x, grid, job.x, t0, t1, base, capacity, s.v);
         },
@@ -417,8 +474,8 @@ void down_grad(const DownGradJob& job, const Team& team) {
   const Schedule& s = job.schedule;
   const auto shortcut = [&](long capacity) { return s.v + P::start(36, g.panels, capacity * L, L); };
   with_flags<V>(job.epilogue, [&]<int kFlags>() {
-    run_tiles<V, P>(
-        job.images * grid.per_image(), g.panels, dx.panels, job.u, s, team,
+    run_tiles<V, P, PolyFilter>(
+        job.images * grid.per_image(), g.panels, dx.panels, job.u, job.taps, s, team,
         [&](long t0, long t1, long base, long capacity) {
           transform_in<V, PolyGradInput, P, 4, 0>(g, grid, job.g, t0, t1, base, capacity, s.v);
           copy_in<V>(g, grid, job.g_shortcut, t0, t1, base, capacity, shortcut(capacity));

@@ -29,8 +29,11 @@ class LangevinSampler : public Sampler {
 
   SampleResult run(Energy& energy, const torch::Tensor& start, const torch::Tensor& counts,
                    NoiseSource& noise) const override {
-    SampleResult out;
     auto v = start.detach();
+    const LangevinPlan plan{
+        .steps = o_.steps, .step_size = o_.step_size, .clamp = o_.clamp, .sigma = noise_scale(counts, o_)};
+    if (auto done = energy.run_langevin(v, plan, noise)) return *done;
+    SampleResult out;
     const auto sigma = broadcast_scale(v, counts, o_);
     for (int64_t t = 0; t < o_.steps; ++t) {
       auto [e, grad] = energy.evaluate(v);
@@ -54,8 +57,14 @@ class YopoSampler : public Sampler {
                    NoiseSource& noise) const override {
     auto* cut = dynamic_cast<CutEnergy*>(&energy);
     if (!cut) core::usage_error("ebm.yopo", "this energy has no cut layer; use sampler.kind: msgld");
-    SampleResult out;
     auto v = start.detach();
+    const LangevinPlan plan{.steps = o_.outer,
+                            .inner = o_.inner,
+                            .step_size = o_.step_size,
+                            .clamp = o_.clamp,
+                            .sigma = noise_scale(counts, o_)};
+    if (auto done = energy.run_langevin(v, plan, noise)) return *done;
+    SampleResult out;
     const auto sigma = broadcast_scale(v, counts, o_);
     for (int64_t m = 0; m < o_.outer; ++m) {
       auto [e, p] = cut->costate(v);
@@ -72,6 +81,25 @@ class YopoSampler : public Sampler {
 };
 
 }  // namespace
+
+NoiseReader NoiseSource::draw_ahead(const torch::Tensor& like, int64_t draws) {
+  std::vector<torch::Tensor> all;
+  for (int64_t i = 0; i < draws; ++i) all.push_back(draw(like).to(torch::kCPU, torch::kFloat32).contiguous());
+  return [all, size = like.numel()](int64_t first, std::span<float> out) {
+    for (size_t i = 0; i < out.size(); ++i) {
+      const int64_t at = first + static_cast<int64_t>(i);
+      out[i] = all[static_cast<size_t>(at / size)].data_ptr<float>()[at % size];
+    }
+  };
+}
+
+NoiseReader CounterNoise::draw_ahead(const torch::Tensor& like, int64_t draws) {
+  const uint64_t start = counter_;
+  counter_ += static_cast<uint64_t>(like.numel() * draws);
+  return [key = key_, start](int64_t first, std::span<float> out) {
+    core::fill_normal(key, start + static_cast<uint64_t>(first), out);
+  };
+}
 
 torch::Tensor CounterNoise::draw(const torch::Tensor& like) {
   auto out = torch::empty(like.sizes(), torch::kFloat32);
@@ -92,8 +120,8 @@ torch::Tensor noise_scale(const torch::Tensor& counts, const SamplerOptions& o) 
 
 double sampler_units(const SamplerOptions& o) {
   if (o.kind != SamplerKind::kYopo) return 2.0 * static_cast<double>(o.steps);
-  // The inner steps run the first layers only; their cost is small and counted as a tenth of a gradient.
-  return 2.0 * static_cast<double>(o.outer) + 0.2 * static_cast<double>(o.outer * o.inner);
+  // The first inner step ends the full gradient's way back; the others run the first layers again.
+  return static_cast<double>(o.outer) * (2.0 + o.inner_units * static_cast<double>(o.inner - 1));
 }
 
 std::unique_ptr<Sampler> make_sampler(const SamplerOptions& o) {

@@ -4,7 +4,10 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,12 +18,34 @@ struct EnergyGrad {
   torch::Tensor energy, grad;
 };
 
+class NoiseSource;
+
+/// Steps v <- v - step_size * clamp(dE/dv) + sigma * noise.
+struct LangevinPlan {
+  int64_t steps = 10;
+  int64_t inner = 0;  ///< YOPO: so many steps with one costate, `steps` times; 0 without a cut
+  double step_size = 0.05, clamp = 1;  ///< clamp 0 switches it off
+  torch::Tensor sigma;                 ///< [N]
+};
+
+/// End of the chains and what was seen on the way.
+struct SampleResult {
+  torch::Tensor chains;                 ///< like v
+  std::vector<torch::Tensor> energies;  ///< E at the start of each step, [N] each
+};
+
 /// An unnormalised density exp(-E(v)) over batches v [N, ...].
 class Energy {
  public:
   virtual ~Energy() = default;
   /// E(v) and dE/dv; no other gradient is computed.
   virtual EnergyGrad evaluate(const torch::Tensor& v) = 0;
+  /// All steps of a plan at once, for an energy that has a quicker way than `evaluate` step by step; nothing,
+  /// with the noise untouched, if it has none.
+  virtual std::optional<SampleResult> run_langevin(const torch::Tensor& /*v*/, const LangevinPlan& /*plan*/,
+                                                   NoiseSource& /*noise*/) {
+    return std::nullopt;
+  }
 };
 
 /// An energy that factors as E(v) = e(g(v)), so that dE/dh can be reused while v moves (YOPO).
@@ -32,11 +57,17 @@ class CutEnergy : public Energy {
   virtual torch::Tensor pull_back(const torch::Tensor& v, const torch::Tensor& p) = 0;
 };
 
+/// Numbers of several draws, one after the other: fills `out` with those from `first` on. May be called by
+/// several threads at once.
+using NoiseReader = std::function<void(int64_t first, std::span<float> out)>;
+
 /// Standard normal noise, one tensor per call.
 class NoiseSource {
  public:
   virtual ~NoiseSource() = default;
   virtual torch::Tensor draw(const torch::Tensor& like) = 0;
+  /// The next `draws` tensors like `like` at once. Unless a source knows better they are drawn now.
+  virtual NoiseReader draw_ahead(const torch::Tensor& like, int64_t draws);
 };
 
 /// Counter-based noise: what comes depends on the key and on how many numbers came before, not on threads.
@@ -44,6 +75,7 @@ class CounterNoise : public NoiseSource {
  public:
   explicit CounterNoise(uint64_t key, uint64_t counter = 0) : key_(key), counter_(counter) {}
   torch::Tensor draw(const torch::Tensor& like) override;
+  NoiseReader draw_ahead(const torch::Tensor& like, int64_t draws) override;
   uint64_t key() const { return key_; }
   uint64_t counter() const { return counter_; }
 
@@ -61,16 +93,11 @@ struct SamplerOptions {
   double decay = 3;         ///< K: visits after which the noise is at sigma_min
   double sigma_min = 0.01, sigma_max = 0.05;
   int64_t outer = 5, inner = 2;  ///< YOPO's M and N
+  double inner_units = 0.2;      ///< cost of one of YOPO's inner steps beyond the first, in encoder forwards
 };
 
 /// Noise scale of chains with these visit counts (int [N]) -> float [N].
 torch::Tensor noise_scale(const torch::Tensor& counts, const SamplerOptions& options);
-
-/// End of the chains and what was seen on the way.
-struct SampleResult {
-  torch::Tensor chains;                 ///< like v
-  std::vector<torch::Tensor> energies;  ///< E at the start of each step, [N] each
-};
 
 /// Moves chains v [N, ...] with visit counts [N] along the density.
 class Sampler {

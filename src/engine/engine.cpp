@@ -106,6 +106,7 @@ struct State {
   std::mutex mutex;  // the network's calls must not overlap
   cpu::Network network;
   Weights plain, folded;  // folded: with BatchNorm's running statistics
+  bool taps = false;      // once somebody has sampled few chains, every change of weights makes taps too
   /// The weights of inference and sampling.
   Weights& steady() { return network.shape().batch_norm ? folded : plain; }
 };
@@ -248,6 +249,57 @@ class NativeBackend : public nn::EncoderBackend {
     return features;
   }
 
+  bool takes_chains(const Tensor& v, nn::Head& head) override {
+    const nn::HeadOptions& h = head.options();
+    if (h.hidden_norm || h.output_norm || (state_->network.shape().batch_norm && encoder_.is_training())) {
+      return false;
+    }
+    // (Images that the encoder refuses take the other way, which says so.)
+    const int64_t patch = encoder_.options().stem == nn::Stem::kPatch ? 4 : 1;
+    return v.dim() == 4 && v.size(1) == encoder_.options().channels && v.size(2) >= 16 && v.size(3) >= 16 &&
+           v.size(2) % patch == 0 && v.size(3) % patch == 0 &&
+           runs_here(v, parameters_of(encoder_, layers_)) && runs_here(v, head.parameters());
+  }
+
+  nn::ChainEnd run_chains(const Tensor& v, const nn::ChainJob& job) override {
+    torch::NoGradGuard no_grad;
+    const std::lock_guard lock(state_->mutex);
+    const auto images = static_cast<int>(v.size(0)), height = static_cast<int>(v.size(2)),
+               width = static_cast<int>(v.size(3));
+    State::Weights& weights = state_->steady();
+    state_->taps = state_->taps || state_->network.wants_taps(images, height, width);
+    const std::vector<Tensor> parameters = parameters_of(encoder_, layers_);
+    refresh(weights, parameters, pointers_of(layers_, parameters), state_->network.shape().batch_norm, true);
+    const Tensor references = job.references.to(torch::kFloat).contiguous(),
+                 sigma = job.sigma.to(torch::kFloat).contiguous();
+    cpu::EnergyHead head{.slope = static_cast<float>(nn::slope_of(job.head.options().activation)),
+                         .references = references.data_ptr<float>(),
+                         .count = static_cast<int>(references.size(0)),
+                         .tau = job.tau};
+    for (const auto& linear : job.head.linears()) {
+      head.layers.push_back({.in = static_cast<int>(linear->weight.size(1)),
+                             .out = static_cast<int>(linear->weight.size(0)),
+                             .weight = linear->weight.data_ptr<float>(),
+                             .bias = linear->bias.data_ptr<float>()});
+    }
+    nn::ChainEnd end{v.detach().clone(at::MemoryFormat::Contiguous),
+                     torch::empty({job.steps, v.size(0)}, torch::kFloat)};
+    state_->network.chains(weights.set, head,
+                           {.steps = static_cast<int>(job.steps),
+                            .inner = static_cast<int>(job.inner),
+                            .cut = job.cut,
+                            .step_size = static_cast<float>(job.step_size),
+                            .clamp = static_cast<float>(job.clamp),
+                            .sigma = sigma.data_ptr<float>(),
+                            .noise =
+                                [&](long first, float* out, long count) {
+                                  job.noise(first, {out, static_cast<size_t>(count)});
+                                }},
+                           end.chains.data_ptr<float>(), images, height, width,
+                           end.energies.data_ptr<float>());
+    return end;
+  }
+
   std::size_t memory_bytes() const { return state_->network.peak_bytes(); }
 
  private:
@@ -291,9 +343,13 @@ class NativeBackend : public nn::EncoderBackend {
         now.add(layer.norm->running_var);
       }
     }
-    if (now == weights.made_from && (weights.set.has_backward || !backward)) return;
+    const bool taps = state_->taps && backward;
+    if (now == weights.made_from && (weights.set.has_backward || !backward) &&
+        (weights.set.has_taps || !taps)) {
+      return;
+    }
     if (!(now == weights.made_from)) ++weights.generation;
-    state_->network.load(weights.set, pointers, fold, backward);
+    state_->network.load(weights.set, pointers, {.fold = fold, .backward = backward, .taps = taps});
     weights.made_from = now;
   }
 
@@ -309,7 +365,6 @@ std::string obstacle(nn::Encoder& encoder, const EngineOptions& options, const c
     return options.instructions.empty() ? "this processor has no AVX2 with FMA"
                                         : fmt::format("this processor has no {}", options.instructions);
   }
-  if (encoder.options().stem != nn::Stem::kCifar) return "encoder.stem is not cifar, and has no kernels yet";
   if (encoder.options().arch == "resnet50") return "resnet50 has bottleneck blocks, which have no kernels";
   return cpu::unsupported({.channels = static_cast<int>(encoder.options().channels),
                            .width = static_cast<int>(encoder.options().width)},
@@ -317,6 +372,18 @@ std::string obstacle(nn::Encoder& encoder, const EngineOptions& options, const c
 }
 
 }  // namespace
+
+cpu::StemShape stem_shape(nn::Stem stem) {
+  switch (stem) {
+    case nn::Stem::kImagenet:
+      return {.kernel = 7, .stride = 2, .pad = 3, .pool = true};
+    case nn::Stem::kPatch:
+      return {.kernel = 4, .stride = 4, .pad = 0};
+    case nn::Stem::kCifar:
+      break;
+  }
+  return {};
+}
 
 EngineChoice attach(nn::Encoder& encoder, const EngineOptions& options) {
   encoder.set_backend(nullptr);
@@ -331,11 +398,13 @@ EngineChoice attach(nn::Encoder& encoder, const EngineOptions& options) {
     return {false, fmt::format("torch ({})", why_not)};
   }
   cpu::NetworkShape shape{.channels = static_cast<int>(encoder.options().channels),
+                          .stem = stem_shape(encoder.options().stem),
                           .width = static_cast<int>(encoder.options().width),
                           .batch_norm = encoder.options().norm == nn::Norm::kBatch,
                           .slope = static_cast<float>(nn::slope_of(encoder.options().activation))};
   for (size_t s = 0; s < 4; ++s) shape.blocks[s] = static_cast<int>(encoder.stages()[s].size());
   const int threads = options.threads > 0 ? options.threads : at::get_num_threads();
+  cpu::let_idle_threads_sleep(threads);
   encoder.set_backend(
       std::make_shared<NativeBackend>(encoder, std::make_shared<State>(shape, *kernels, threads)));
   return {true, fmt::format("native ({}, {} thread{})", kernels->name, threads, threads == 1 ? "" : "s"),

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 
+#include "cpu/kernels.h"
 #include "nn/encoder.h"
 
 namespace ebclr::engine {
@@ -37,6 +38,9 @@ struct Placement {
 
 /// Moves an encoder and its head (may be null) to a device; on a CPU the encoder gets the engine.
 EngineChoice place(nn::Encoder& encoder, nn::Head* head, const Placement& placement);
+
+/// A stem as the kernels see it.
+cpu::StemShape stem_shape(nn::Stem stem);
 
 /// Most memory in bytes that the encoder's native engine has used so far; 0 without one.
 std::size_t memory_bytes(const nn::Encoder& encoder);

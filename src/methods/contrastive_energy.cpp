@@ -2,6 +2,8 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
+
 #include "ebm/objective.h"
 
 namespace ebclr::methods {
@@ -16,6 +18,25 @@ ebm::EnergyGrad ContrastiveEnergy::evaluate(const torch::Tensor& v) {
   const auto x = v.detach().requires_grad_();
   const auto e = ebm::energy(head_.forward(encoder_.forward(x)), references_, tau_);
   return {e.detach(), torch::autograd::grad({e.sum()}, {x})[0]};
+}
+
+std::optional<ebm::SampleResult> ContrastiveEnergy::run_langevin(const torch::Tensor& v,
+                                                                 const ebm::LangevinPlan& plan,
+                                                                 ebm::NoiseSource& noise) {
+  nn::EncoderBackend* backend = encoder_.backend();
+  if (backend == nullptr || !backend->takes_chains(v, head_)) return std::nullopt;
+  const nn::ChainEnd end =
+      backend->run_chains(v, {.head = head_,
+                              .references = references_,
+                              .tau = tau_,
+                              .steps = plan.steps,
+                              .inner = plan.inner,
+                              .cut = cut_,
+                              .step_size = plan.step_size,
+                              .clamp = plan.clamp,
+                              .sigma = plan.sigma,
+                              .noise = noise.draw_ahead(v, plan.steps * std::max<int64_t>(plan.inner, 1))});
+  return ebm::SampleResult{end.chains, end.energies.unbind(0)};
 }
 
 ebm::EnergyGrad ContrastiveEnergy::costate(const torch::Tensor& v) {

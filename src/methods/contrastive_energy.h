@@ -13,6 +13,9 @@ class ContrastiveEnergy : public ebm::CutEnergy {
   ContrastiveEnergy(nn::Encoder& encoder, nn::Head& head, torch::Tensor references, double tau, int cut = 0);
 
   ebm::EnergyGrad evaluate(const torch::Tensor& v) override;
+  /// In one call, where the encoder's backend takes whole chains.
+  std::optional<ebm::SampleResult> run_langevin(const torch::Tensor& v, const ebm::LangevinPlan& plan,
+                                                ebm::NoiseSource& noise) override;
   ebm::EnergyGrad costate(const torch::Tensor& v) override;
   torch::Tensor pull_back(const torch::Tensor& v, const torch::Tensor& p) override;
   /// Energies alone, [N]; no gradient.

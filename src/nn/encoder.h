@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,12 +51,38 @@ double slope_of(Activation activation);
 /// The activation as a function.
 torch::Tensor activate(const torch::Tensor& x, Activation activation);
 
+class Head;
+
+/// Langevin chains on images along the marginal energy of encoder and head, all steps at once; ebm/sampler.h
+/// says what the numbers mean.
+struct ChainJob {
+  Head& head;
+  torch::Tensor references;  ///< [M, D] outputs of the head
+  double tau = 0.1;
+  int64_t steps = 10;
+  int64_t inner = 0;                   ///< YOPO's steps for each of these; 0 without
+  int cut = 0;                         ///< YOPO's layer, as of forward_head
+  double step_size = 0.05, clamp = 1;  ///< clamp 0 switches it off
+  torch::Tensor sigma;                 ///< [N] float
+  /// Fills `out` with the numbers from `first` on of the run's noise [all steps, N, C, H, W].
+  std::function<void(int64_t first, std::span<float> out)> noise;
+};
+/// What became of them.
+struct ChainEnd {
+  torch::Tensor chains;    ///< [N, C, H, W]
+  torch::Tensor energies;  ///< [steps, N], at the start of each step
+};
+
 /// Faster way to compute what Encoder::forward computes, with the same gradients.
 class EncoderBackend {
  public:
   virtual ~EncoderBackend() = default;
   /// x [N, C, H, W] float -> features [N, D]; joins autograd like any torch function.
   virtual torch::Tensor forward(const torch::Tensor& x) = 0;
+  /// Whether `run_chains` takes chains v [N, C, H, W] along the energy of this head.
+  virtual bool takes_chains(const torch::Tensor& /*v*/, Head& /*head*/) { return false; }
+  /// Moves chains from v on; no gradient flows.
+  virtual ChainEnd run_chains(const torch::Tensor& /*v*/, const ChainJob& /*job*/) { return {}; }
 };
 
 class StandardisedConv;
@@ -117,6 +144,7 @@ class Encoder : public torch::nn::Module {
   bool has_backend() const { return backend_ != nullptr; }
   /// The backend in use, or null.
   const EncoderBackend* backend() const { return backend_.get(); }
+  EncoderBackend* backend() { return backend_.get(); }
 
   const EncoderOptions& options() const { return options_; }
   int64_t feature_dim() const { return feature_dim_; }
@@ -155,6 +183,8 @@ class Head : public torch::nn::Module {
   /// x [N, in] -> [N, out]
   torch::Tensor forward(torch::Tensor x);
   const HeadOptions& options() const { return options_; }
+  /// Its linear layers, first to last.
+  const std::vector<torch::nn::Linear>& linears() const { return linears_; }
 
  private:
   HeadOptions options_;

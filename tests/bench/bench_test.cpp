@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "bench/compare.h"
 #include "bench/engine_bench.h"
 #include "cpu/cost.h"
 #include "expect_error.h"
@@ -52,6 +53,64 @@ TEST(EngineBench, EveryBenchmarkRunsAndVerifies) {
   }
   EXPECT_EQ(json[2]["method"], "ebclr");
   EXPECT_EQ(json[3]["method"], "simclr");
+}
+
+TEST(EngineBench, LargerStemsRun) {
+  if (!native_available()) GTEST_SKIP();
+  for (const char* stem : {"imagenet", "patch"}) {
+    BenchOptions o = kTiny;
+    o.stem = stem;
+    o.size = 32;
+    const EngineBench b = bench_step(o);
+    EXPECT_LT(b.error, 1e-3) << stem;
+    EXPECT_EQ(to_json(std::vector{b})[0]["stem"], stem);
+  }
+}
+
+TEST(NeighbourBench, MeasuresEveryRivalTwice) {
+  if (!native_available()) GTEST_SKIP();
+  const auto results = bench_neighbour(kTiny);
+  ASSERT_EQ(results.size(), 3u);
+  EXPECT_EQ(results[0].what, "native");
+  for (const auto& b : results) {
+    EXPECT_GT(b.alone.median, 0);
+    EXPECT_GT(b.beside.median, 0);
+  }
+}
+
+nlohmann::json rows(double native, double lean, double median) {
+  return nlohmann::json::array({{{"bench", "step"},
+                                 {"method", "ebclr"},
+                                 {"batch_norm", false},
+                                 {"batch", 64},
+                                 {"width", 64},
+                                 {"size", 32},
+                                 {"channels", 3},
+                                 {"threads", 2},
+                                 {"instructions", "avx2"},
+                                 {"ms_per_image", {{"native", native}, {"lean", lean}}},
+                                 {"ms_per_image_median", {{"native", median}, {"lean", lean}}}}});
+}
+
+TEST(Compare, TellsASlowerBuildFromASlowerMachine) {
+  const nlohmann::json before = rows(10, 30, 10.2);
+  // Everything a half slower: the machine.
+  EXPECT_FALSE(compare(before, rows(15, 45, 15.2))[0].slower());
+  // libtorch as before, ours a fifth slower.
+  const auto slower = compare(before, rows(12, 30, 12.1));
+  EXPECT_TRUE(slower[0].slower());
+  EXPECT_NEAR(slower[0].change(), 0.2, 1e-9);
+  // The same, but its repeats differ by a third.
+  EXPECT_FALSE(compare(before, rows(12, 30, 16))[0].slower());
+  EXPECT_TRUE(compare(before, rows(8, 30, 8.1))[0].faster());
+  nlohmann::json other = rows(10, 30, 10);
+  other[0]["batch"] = 16;
+  EXPECT_TRUE(compare(before, other).empty());
+}
+
+TEST(Compare, SaysWhatIsWrongWithTheFile) {
+  testing::expect_error(
+      core::ExitCode::kUsage, [] { compare(nlohmann::json::parse("[{}]"), rows(1, 1, 1)); }, "bench --json");
 }
 
 TEST(ConvBench, LayersAgreeWithTorch) {

@@ -298,11 +298,11 @@ TEST_P(KernelTest, WeightGradients) {
     const Buffer pg = to_panels(g, s.images, s.out, outs, lanes),
                  pgs = to_panels(gs, s.images, s.out, outs, lanes);
     const GradSpace space = k().grad_space(c.layer(wide(s.in), wide(s.out), false), {c.shared, c.block});
-    Buffer v(c.threads * space.v), d(c.threads * space.d), du(c.threads * space.du);
+    Buffer v(c.threads * space.v), d(c.threads * space.d), du(grad_parts(c.threads) * space.du);
     std::vector<float> dw(std::size_t(s.out) * s.in * 9), db(s.out), dws(std::size_t(s.out) * s.in),
         dbs(s.out);
     for (const bool shared : {true, false}) {
-      SCOPED_TRACE(shared ? "one sum for the team" : "a sum per thread");
+      SCOPED_TRACE(shared ? "one sum for the team" : "a sum per part");
       for (Buffer* left : {&v, &d, &du}) {  // what the last user left
         std::fill_n(left->data(), left->size(), std::numeric_limits<float>::quiet_NaN());
       }
@@ -341,26 +341,34 @@ TEST_P(KernelTest, WeightGradients) {
 
 TEST_P(KernelTest, StemAndItsGradients) {
   std::mt19937 rng(6);
-  for (int trial = 0; trial < 30; ++trial) {
+  const StemShape windows[] = {{3, 1, 1}, {7, 2, 3}, {4, 4, 0}};
+  for (int trial = 0; trial < 45; ++trial) {
     Case c = random_case(rng, 1);
+    const StemShape window = windows[trial % 3];
     Shape& s = c.shape;
-    s.in = 1 + trial % 3;
+    s.in = 1 + trial / 3 % 3;
     s.height += 4;
     s.width += 4;
-    SCOPED_TRACE(c.text());
-    const int pixels = s.height * s.width, lanes = k().lanes;
+    s.kernel = window.kernel;
+    s.stride = window.stride;
+    s.padding = window.pad;
+    SCOPED_TRACE(c.text() + ", window " + std::to_string(window.kernel));
+    ASSERT_EQ(window.out(s.height), s.out_height());
+    const int pixels = s.height * s.width, outs = s.out_height() * s.out_width(), lanes = k().lanes;
     const Doubles x = random_values(rng, std::size_t(s.images) * s.in * pixels);
-    const Doubles w = random_values(rng, std::size_t(s.out) * s.in * 9), b = random_values(rng, s.out);
-    const Doubles g = random_values(rng, std::size_t(s.images) * s.out * pixels);
+    const Doubles w = random_values(rng, std::size_t(s.out) * s.in * s.kernel * s.kernel),
+                  b = random_values(rng, s.out);
+    const Doubles g = random_values(rng, std::size_t(s.images) * s.out * outs);
     const std::vector<float> fx = floats(x);
-    const Buffer pb = to_panels(b, 1, s.out, 1, lanes), pg = to_panels(g, s.images, s.out, pixels, lanes);
-    Buffer packed(stem_weight_floats(s.in, wide(s.out), lanes)), y(pg.size());
-    Buffer partial(stem_partial_floats(s.in, wide(s.out)) * c.threads);
-    k().stem_weights(floats(w).data(), s.out, s.in, wide(s.out), nullptr, packed.data());
+    const Buffer pb = to_panels(b, 1, s.out, 1, lanes), pg = to_panels(g, s.images, s.out, outs, lanes);
+    Buffer packed(stem_weight_floats(window, s.in, wide(s.out))), y(pg.size());
+    Buffer partial(stem_partial_floats(window, s.in, wide(s.out)) * grad_parts(c.threads));
+    k().stem_weights(window, floats(w).data(), s.out, s.in, wide(s.out), nullptr, packed.data());
     std::vector<float> dx(x.size()), dw(w.size()), db(s.out);
     run_team(c.threads, [&](const Team& team) {
-      Buffer scratch(stem_floats(s.in, s.height, s.width, lanes));
-      k().stem({.images = s.images,
+      Buffer scratch(stem_floats(window, s.in, s.height, s.width, lanes));
+      k().stem({.shape = window,
+                .images = s.images,
                 .height = s.height,
                 .width = s.width,
                 .in = s.in,
@@ -372,7 +380,8 @@ TEST_P(KernelTest, StemAndItsGradients) {
                 .epilogue = {.bias = pb.data()},
                 .scratch = scratch.data()},
                team);
-      const StemGradJob job{.images = s.images,
+      const StemGradJob job{.shape = window,
+                            .images = s.images,
                             .height = s.height,
                             .width = s.width,
                             .in = s.in,
@@ -389,13 +398,62 @@ TEST_P(KernelTest, StemAndItsGradients) {
       k().stem_data_grad(job, team);
       k().stem_weight_grad(job, team);
     });
-    EXPECT_LT(relative_error(to_planar(y, s.images, s.out, pixels, lanes), reference::forward(s, x, w, b)),
+    EXPECT_LT(relative_error(to_planar(y, s.images, s.out, outs, lanes), reference::forward(s, x, w, b)),
               kTolerance);
     EXPECT_LT(relative_error(dx, reference::data_grad(s, g, w)), kTolerance);
     EXPECT_LT(relative_error(dw, reference::weight_grad(s, x, g)), kTolerance);
     Doubles want(s.out);
-    for (std::size_t i = 0; i < g.size(); ++i) want[i / pixels % s.out] += g[i];
+    for (std::size_t i = 0; i < g.size(); ++i) want[i / outs % s.out] += g[i];
     EXPECT_LT(relative_error(db, want), kTolerance);
+  }
+}
+
+TEST_P(KernelTest, MaxPoolingAndItsGradient) {
+  std::mt19937 rng(16);
+  const int lanes = k().lanes, channels = lanes + 3;
+  for (const auto& [height, width] : {std::pair{1, 1}, {2, 3}, {5, 4}, {8, 9}}) {
+    const int images = 2, pixels = height * width, high = (height + 1) / 2, wider = (width + 1) / 2;
+    Doubles x = random_values(rng, std::size_t(images) * channels * pixels);
+    x[0] = x[pixels - 1];  // of equal ones the first
+    const Doubles g = random_values(rng, std::size_t(images) * channels * high * wider);
+    Doubles want(g.size()), want_dx(x.size());
+    for (std::size_t plane = 0; plane < std::size_t(images) * channels; ++plane) {
+      for (int y = 0; y < high; ++y) {
+        for (int c = 0; c < wider; ++c) {
+          std::size_t best = x.size();
+          for (int r = std::max(0, 2 * y - 1); r < std::min(height, 2 * y + 2); ++r) {
+            for (int q = std::max(0, 2 * c - 1); q < std::min(width, 2 * c + 2); ++q) {
+              const std::size_t at = plane * pixels + std::size_t(r) * width + q;
+              if (best == x.size() || x[at] > x[best]) best = at;
+            }
+          }
+          const std::size_t to = (plane * high + y) * wider + c;
+          want[to] = x[best];
+          want_dx[best] += g[to];
+        }
+      }
+    }
+    const Buffer px = to_panels(x, images, channels, pixels, lanes),
+                 pg = to_panels(g, images, channels, high * wider, lanes);
+    Buffer y(pg.size()), origin(pg.size()), dx(px.size());
+    std::fill_n(dx.data(), dx.size(), 7.f);
+    run_team(2, [&](const Team& team) {
+      const MaxPoolJob job{.images = images,
+                           .height = height,
+                           .width = width,
+                           .channels = wide(channels),
+                           .x = px.data(),
+                           .y = y.data(),
+                           .g = pg.data(),
+                           .dx = dx.data(),
+                           .origin = origin.data(),
+                           .epilogue = {}};
+      k().max_pool(job, team);
+      team.sync();
+      k().max_pool_grad(job, team);
+    });
+    EXPECT_EQ(to_planar(y, images, channels, high * wider, lanes), want);
+    EXPECT_LT(relative_error(to_planar(dx, images, channels, pixels, lanes), want_dx), 1e-6);
   }
 }
 

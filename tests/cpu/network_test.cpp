@@ -65,7 +65,8 @@ Doubles plain_features(const Network& network, const Parameters& p, const Double
                   .height = h,
                   .width = w,
                   .kernel = c.kernel,
-                  .stride = c.stride};
+                  .stride = c.stride,
+                  .padding = i == 0 ? shape.stem.pad : -1};
     if (!shape.batch_norm) return reference::forward(s, x, p.weight[i], p.shift[i]);
     Doubles y = reference::forward(s, x, p.weight[i], {});
     const int pixels = s.out_height() * s.out_width();
@@ -89,6 +90,25 @@ Doubles plain_features(const Network& network, const Parameters& p, const Double
   };
   Doubles x = convolve(0, images, height, width);
   activate(x);
+  height = shape.stem.out(height);
+  width = shape.stem.out(width);
+  if (shape.stem.pool) {
+    const int high = (height + 1) / 2, wide = (width + 1) / 2;
+    Doubles pooled(x.size() / (height * width) * high * wide, -1e30);
+    for (std::size_t k = 0; k < pooled.size(); ++k) {
+      const int r = k / wide % high, q = k % wide;
+      for (int dr = -1; dr < 2; ++dr) {
+        for (int dq = -1; dq < 2; ++dq) {
+          const int row = 2 * r + dr, col = 2 * q + dq;
+          if (row < 0 || col < 0 || row >= height || col >= width) continue;
+          pooled[k] = std::max(pooled[k], x[(k / (high * wide) * height + row) * width + col]);
+        }
+      }
+    }
+    x = pooled;
+    height = high;
+    width = wide;
+  }
   int i = 1;
   for (int stage = 0; stage < 4; ++stage) {
     for (int b = 0; b < shape.blocks[stage]; ++b) {
@@ -124,7 +144,15 @@ std::vector<Case> cases() {
   return {{{.channels = 3, .width = 8}, 3, 9, 12, 2},
           {{.channels = 1, .width = 8, .blocks = {1, 2, 1, 1}, .slope = 0}, 2, 16, 11, 3},
           {{.channels = 3, .width = 8, .blocks = {1, 1, 1, 2}}, 5, 10, 13, 2, 4096},
-          {{.channels = 3, .width = 24, .blocks = {1, 1, 1, 1}, .batch_norm = true}, 3, 10, 8, 2}};
+          {{.channels = 3, .width = 24, .blocks = {1, 1, 1, 1}, .batch_norm = true}, 3, 10, 8, 2},
+          {{.channels = 3, .stem = {7, 2, 3, true}, .width = 8, .blocks = {1, 1, 1, 1}}, 3, 22, 17, 2},
+          {{.channels = 1, .stem = {7, 2, 3, true}, .width = 8, .blocks = {1, 1, 1, 1}}, 1, 16, 16, 3, 4096},
+          {{.channels = 3, .stem = {7, 2, 3, true}, .width = 8, .blocks = {1, 1, 1, 1}, .batch_norm = true},
+           3,
+           18,
+           20,
+           2},
+          {{.channels = 3, .stem = {4, 4, 0}, .width = 16, .blocks = {1, 1, 1, 1}}, 2, 24, 28, 2}};
 }
 
 double dot(const std::vector<float>& a, const Doubles& b) {
@@ -163,7 +191,7 @@ TEST_P(NetworkTest, FeaturesAndGradients) {
     // Inference and sampling.
     const std::vector<ConvParameters> pointers = parameters.pointers(c.shape.batch_norm);
     WeightSet weights;
-    network.load(weights, pointers, c.shape.batch_norm, true);
+    network.load(weights, pointers, {.fold = c.shape.batch_norm, .backward = true});
     std::vector<float> features(count), again(count), dx(pixels);
     network.infer(weights, fx.data(), c.images, c.height, c.width, features.data());
     EXPECT_LT(relative_error(features, plain(parameters, x, false)), 1e-4);
@@ -174,7 +202,7 @@ TEST_P(NetworkTest, FeaturesAndGradients) {
     EXPECT_NEAR(dot(dx, along), want_dx, 1e-3 * std::abs(want_dx) + 1e-4);
 
     // Training.
-    network.load(weights, pointers, false, true);
+    network.load(weights, pointers, {.backward = true});
     const auto full =
         network.train(weights, pointers, fx.data(), c.images, c.height, c.width, features.data());
     EXPECT_LT(relative_error(features, plain(parameters, x, true)), 1e-4);
@@ -221,12 +249,159 @@ TEST_P(NetworkTest, ThreadsDoNotChangeWhatSamplingSees) {
     std::mt19937 same(13);
     Parameters parameters(network, same);
     WeightSet weights;
-    network.load(weights, parameters.pointers(false), false, true);
+    network.load(weights, parameters.pointers(false), {.backward = true});
     std::vector<float> features(5 * 64), dx(x.size());
     const auto tape = network.sample(weights, x.data(), 5, 16, 16, features.data());
     network.input_gradient(weights, *tape, features.data(), dx.data());
     if (first.empty()) first = dx;
     EXPECT_EQ(first, dx) << threads << " threads, L2 " << l2;
+  }
+}
+
+/// A head and references in double, as its energy is defined.
+struct PlainHead {
+  std::vector<Doubles> weight, bias;  // [out][in]
+  std::vector<int> widths;            // features, hidden, out
+  Doubles references;
+  double tau, slope;
+
+  double energy(const double* features) const {
+    Doubles f(features, features + widths[0]);
+    for (std::size_t i = 0; i < weight.size(); ++i) {
+      Doubles y(widths[i + 1]);
+      for (int o = 0; o < widths[i + 1]; ++o) {
+        y[o] = bias[i][o];
+        for (int k = 0; k < widths[i]; ++k) y[o] += weight[i][o * widths[i] + k] * f[k];
+        if (i + 1 < weight.size() && y[o] < 0) y[o] *= slope;
+      }
+      f = y;
+    }
+    const auto unit = [](Doubles v) {
+      double norm = 0;
+      for (const double x : v) norm += x * x;
+      for (double& x : v) x /= std::sqrt(norm);
+      return v;
+    };
+    const Doubles z = unit(f);
+    double sum = 0;
+    for (std::size_t m = 0; m < references.size() / z.size(); ++m) {
+      const Doubles r = unit({references.begin() + m * z.size(), references.begin() + (m + 1) * z.size()});
+      double square = 0;
+      for (std::size_t d = 0; d < z.size(); ++d) square += (z[d] - r[d]) * (z[d] - r[d]);
+      sum += std::exp(-square / tau);
+    }
+    return -std::log(sum);
+  }
+};
+
+TEST_P(NetworkTest, ChainsFollowTheEnergyOfTheHead) {
+  std::mt19937 rng(15);
+  constexpr int kImages = 3, kSize = 16, kSteps = 3, kReferences = 5;
+  constexpr long kValues = 3 * kSize * kSize, kTotal = kImages * kValues;
+  const std::vector<float> start = floats(random_values(rng, kTotal, 0.5)),
+                           noise = floats(random_values(rng, kSteps * kTotal));
+  const std::vector<float> sigma{0.05f, 0, 0.01f};
+  std::vector<float> first;
+  // Whoever shares what, and whichever form the weights have, the bits are the same.
+  for (const auto& [threads, l2] : {std::pair{1, 0}, {2, 0}, {3, 0}, {2, 4096}, {1, 4096}, {3, 65536}}) {
+    Network network({.channels = 3, .width = 8}, *GetParam(), threads, l2);
+    std::mt19937 same(16);
+    Parameters parameters(network, same);
+    PlainHead plain{.widths = {network.features(), 24, 10}, .tau = 0.1, .slope = 0.2};
+    std::vector<std::vector<float>> keep;
+    EnergyHead head{.count = kReferences, .tau = plain.tau};
+    for (int i = 0; i < 2; ++i) {
+      plain.weight.push_back(random_values(same, plain.widths[i] * plain.widths[i + 1], 0.2));
+      plain.bias.push_back(random_values(same, plain.widths[i + 1], 0.1));
+      keep.push_back(floats(plain.weight.back()));
+      keep.push_back(floats(plain.bias.back()));
+    }
+    plain.references = random_values(same, kReferences * plain.widths[2]);
+    keep.push_back(floats(plain.references));
+    for (int i = 0; i < 2; ++i) {
+      head.layers.push_back({.in = plain.widths[i],
+                             .out = plain.widths[i + 1],
+                             .weight = keep[2 * i].data(),
+                             .bias = keep[2 * i + 1].data()});
+    }
+    head.references = keep.back().data();
+    WeightSet weights;
+    network.load(weights, parameters.pointers(false),
+                 {.backward = true, .taps = network.wants_taps(kImages, kSize, kSize)});
+    const auto run = [&](int steps, float clamp, float step_size) {
+      std::vector<float> v = start, energies(steps * kImages);
+      network.chains(
+          weights, head,
+          {.steps = steps,
+           .step_size = step_size,
+           .clamp = clamp,
+           .sigma = sigma.data(),
+           .noise = [&](long at, float* out, long count) { std::copy_n(noise.begin() + at, count, out); }},
+          v.data(), kImages, kSize, kSize, energies.data());
+      return std::pair{v, energies};
+    };
+    const auto [v, energies] = run(kSteps, 0.02f, 0.5f);
+    if (!first.empty()) {
+      EXPECT_EQ(first, v) << threads << " threads, L2 " << l2;
+      continue;
+    }
+    first = v;
+    // Energies as defined, and one step without clamp or noise against a difference quotient of them.
+    const Doubles x(start.begin(), start.end());
+    const auto energy_of = [&](const Doubles& at, int image) {
+      const Doubles f = plain_features(network, parameters, at, kImages, kSize, kSize, false);
+      return plain.energy(f.data() + image * network.features());
+    };
+    for (int n = 0; n < kImages; ++n) EXPECT_NEAR(energies[n], energy_of(x, n), 1e-4 * std::abs(energies[n]));
+    const auto [stepped, unused] = run(1, 0, 1);
+    const Doubles along = random_values(rng, kTotal);
+    for (int n = 0; n < kImages; ++n) {
+      double got = 0;
+      for (long i = n * kValues; i < (n + 1) * kValues; ++i) {
+        got += (x[i] + double(sigma[n]) * noise[i] - stepped[i]) * along[i];
+      }
+      Doubles up = x, low = x;
+      for (long i = n * kValues; i < (n + 1) * kValues; ++i) {
+        up[i] += 1e-6 * along[i];
+        low[i] -= 1e-6 * along[i];
+      }
+      const double want = (energy_of(up, n) - energy_of(low, n)) / 2e-6;
+      EXPECT_NEAR(got, want, 2e-3 * std::abs(want) + 1e-3);
+    }
+    // The clamp holds: no pixel moves by more than its bound.
+    const auto [clamped, unused_too] = run(1, 1e-4f, 1);
+    for (long i = 0; i < kTotal; ++i) {
+      EXPECT_LE(std::abs(clamped[i] - (x[i] + double(sigma[i / kValues]) * noise[i])), 1.1e-4);
+    }
+  }
+}
+
+TEST_P(NetworkTest, ThreadsDoNotChangeWeightGradients) {
+  std::mt19937 rng(17);
+  const std::vector<float> x = floats(random_values(rng, 5 * 3 * 16 * 16));
+  std::vector<float> first;
+  for (const int threads : {1, 2, 2, 3}) {
+    Network network({.channels = 3, .width = 8}, *GetParam(), threads);
+    std::mt19937 same(13);
+    Parameters parameters(network, same);
+    const auto pointers = parameters.pointers(false);
+    WeightSet weights;
+    network.load(weights, pointers, {.backward = true});
+    std::vector<float> features(5 * 64), all;
+    std::vector<ConvGradients> into;
+    std::vector<std::vector<float>> keep;
+    for (const ConvLayer& c : network.convs()) {
+      keep.emplace_back(std::size_t(c.out_real) * c.in_real * c.kernel * c.kernel);
+      keep.emplace_back(c.out_real);
+    }
+    for (std::size_t i = 0; i < keep.size(); i += 2) {
+      into.push_back({.weight = keep[i].data(), .bias = keep[i + 1].data()});
+    }
+    const auto tape = network.train(weights, pointers, x.data(), 5, 16, 16, features.data());
+    network.backward(weights, pointers, *tape, x.data(), features.data(), into, nullptr);
+    for (const auto& values : keep) all.insert(all.end(), values.begin(), values.end());
+    if (first.empty() || std::string(GetParam()->name) == "amx") first = all;  // (whose sums follow the threads)
+    EXPECT_EQ(first, all) << threads << " threads";
   }
 }
 
@@ -236,7 +411,7 @@ TEST_P(NetworkTest, TapesReturnTheirMemory) {
   Parameters parameters(network, rng);
   const auto pointers = parameters.pointers(false);
   WeightSet weights;
-  network.load(weights, pointers, false, true);
+  network.load(weights, pointers, {.backward = true});
   const std::vector<float> x = floats(random_values(rng, 2 * 16 * 16));
   std::vector<float> features(2 * 64);
   std::size_t peak = 0;

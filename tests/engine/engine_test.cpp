@@ -6,8 +6,10 @@
 #include <torch/torch.h>
 
 #include "cpu/kernels.h"
+#include "ebm/sampler.h"
 #include "expect_error.h"
 #include "golden.h"
+#include "methods/contrastive_energy.h"
 
 namespace ebclr::engine {
 namespace {
@@ -27,7 +29,13 @@ struct Case {
 };
 
 std::vector<Case> cases() {
-  EncoderOptions narrow, grey, relu, deep, norm, grey_norm, sws;
+  EncoderOptions narrow, grey, relu, deep, norm, grey_norm, sws, large, large_norm, patch;
+  large_norm.width = 8;
+  large.width = patch.width = 16;
+  large.stem = large_norm.stem = nn::Stem::kImagenet;
+  large.activation = nn::Activation::kRelu;
+  large_norm.norm = nn::Norm::kBatch;
+  patch.stem = nn::Stem::kPatch;
   narrow.width = deep.width = norm.width = sws.width = 8;
   grey.width = grey_norm.width = 24;
   grey.channels = grey_norm.channels = 1;
@@ -48,6 +56,9 @@ std::vector<Case> cases() {
     list.push_back({norm, 6, 32, 32, 2, set});
     list.push_back({grey_norm, 4, 19, 28, 3, set});
     list.push_back({sws, 3, 24, 32, 2, set});
+    list.push_back({large, 3, 70, 64, 2, set});
+    list.push_back({large_norm, 5, 48, 51, 2, set});
+    list.push_back({patch, 1, 64, 48, 3, set});
   }
   return list;
 }
@@ -168,6 +179,65 @@ INSTANTIATE_TEST_SUITE_P(Shapes, EngineTest, ::testing::ValuesIn(cases()));
 
 bool native_available() {
   return !cpu::available_kernels().empty();
+}
+
+/// Chains of a small EBCLR network along its energy, by the given sampler.
+ebm::SampleResult chains_of(const ebm::SamplerOptions& sampler, int cut, bool native, bool keep_whole,
+                            ebm::NoiseSource& noise, int threads = 2) {
+  torch::manual_seed(5);
+  Encoder encoder({.width = 16}, 1);
+  nn::Head head({.in = encoder.feature_dim(), .hidden = 40, .out = 12}, 1);
+  if (native) attach(encoder, {.engine = Engine::kNative, .threads = threads});
+  const Tensor references = torch::randn({6, 12}), start = torch::rand({3, 3, 20, 16}) * 2 - 1;
+  /// Hides the quicker way.
+  class StepByStep : public ebm::CutEnergy {
+   public:
+    explicit StepByStep(methods::ContrastiveEnergy& inner) : inner_(inner) {}
+    ebm::EnergyGrad evaluate(const Tensor& v) override { return inner_.evaluate(v); }
+    ebm::EnergyGrad costate(const Tensor& v) override { return inner_.costate(v); }
+    Tensor pull_back(const Tensor& v, const Tensor& p) override { return inner_.pull_back(v, p); }
+
+   private:
+    methods::ContrastiveEnergy& inner_;
+  };
+  methods::ContrastiveEnergy energy(encoder, head, references, 0.1, cut);
+  StepByStep step_by_step(energy);
+  ebm::Energy& used = keep_whole ? static_cast<ebm::Energy&>(energy) : step_by_step;
+  return ebm::make_sampler(sampler)->run(used, start, torch::tensor({0, 1, 5}, torch::kInt64), noise);
+}
+
+TEST(Engine, ChainsInOneCallAreThoseStepByStep) {
+  if (!native_available()) GTEST_SKIP();
+  const ebm::SamplerOptions langevin{.steps = 6}, free{.steps = 3, .clamp = 0};
+  const auto yopo = [](int64_t inner) {
+    return ebm::SamplerOptions{.kind = ebm::SamplerKind::kYopo, .outer = 3, .inner = inner};
+  };
+  for (const auto& [sampler, cut] :
+       {std::pair{langevin, 0}, {free, 0}, {yopo(1), 0}, {yopo(3), 0}, {yopo(3), 1}}) {
+    ebm::CounterNoise a(9), b(9), c(9), d(9);
+    const auto whole = chains_of(sampler, cut, true, true, a), loop = chains_of(sampler, cut, true, false, b),
+               torch_way = chains_of(sampler, cut, false, false, c);
+    EXPECT_EQ(a.counter(), b.counter()) << "both take the same noise";
+    ASSERT_EQ(whole.energies.size(), loop.energies.size());
+    for (const auto* other : {&loop, &torch_way}) {
+      EXPECT_LT(relative_l2(whole.chains, other->chains), 1e-4);
+      EXPECT_LT(relative_l2(torch::stack(whole.energies), torch::stack(other->energies)), 1e-4);
+    }
+    EXPECT_TRUE(torch::equal(whole.chains, chains_of(sampler, cut, true, true, d, 3).chains))
+        << "whatever the number of threads";
+  }
+}
+
+TEST(Engine, ChainsLeaveTheRestToTorch) {
+  if (!native_available()) GTEST_SKIP();
+  Encoder encoder({.width = 16}, 1);
+  attach(encoder, {.engine = Engine::kNative});
+  nn::Head plain({.in = 128}, 1), normed({.in = 128, .hidden_norm = true}, 1);
+  const Tensor v = torch::zeros({2, 3, 16, 16});
+  EXPECT_TRUE(encoder.backend()->takes_chains(v, plain));
+  EXPECT_FALSE(encoder.backend()->takes_chains(v, normed));
+  EXPECT_FALSE(encoder.backend()->takes_chains(v.to(torch::kDouble), plain));
+  EXPECT_FALSE(encoder.backend()->takes_chains(torch::zeros({2, 3, 8, 16}), plain));
 }
 
 TEST(Engine, FollowsItsParameters) {
