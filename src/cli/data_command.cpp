@@ -150,7 +150,7 @@ void show(ShowOptions o) {
   const int across = o.view_count > 0 ? 1 : static_cast<int>(std::ceil(std::sqrt(shown.size())));
   std::vector<plot::Image> columns = {plot::image_grid(shown.pixels, across, scale, names, "image")};
   if (o.view_count > 0) {
-    const data::ViewMaker maker(o.views, shown.channels(), shown.height(), shown.width());
+    const data::ViewMaker maker(o.views, shown);
     std::vector<torch::Tensor> views;
     for (int64_t v = 0; v < o.view_count; ++v)
       views.push_back(data::make_views(maker, shown, torch::arange(shown.size()), o.source.seed, o.epoch,

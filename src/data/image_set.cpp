@@ -20,8 +20,7 @@ constexpr std::string_view kImageSetComponent = "data.set";
 constexpr uint64_t kLimitDraw = 1, kHoldOutDraw = 2;
 
 // Indices per label, each list in a seeded order. Unlabelled images are a group of their own (kNoLabel).
-ClassRows shuffled_groups(const ImageSet& set, uint64_t seed, uint64_t draw) {
-  const auto labels = set.labels.defined() ? set.labels : torch::full({set.size()}, kNoLabel, torch::kInt64);
+ClassRows shuffled_groups(const torch::Tensor& labels, uint64_t seed, uint64_t draw) {
   return shuffled_rows(labels, [&](int64_t label) {
     return core::Rng(seed, core::Stream::kSubset, {draw, static_cast<uint64_t>(label)});
   });
@@ -49,6 +48,10 @@ std::vector<int64_t> proportional(const std::vector<int64_t>& sizes, int64_t tot
   return counts;
 }
 
+torch::Tensor labels_of(const ImageSet& set) {
+  return set.labels.defined() ? set.labels : torch::full({set.size()}, kNoLabel, torch::kInt64);
+}
+
 }  // namespace
 
 bool ImageSet::labelled() const {
@@ -70,6 +73,7 @@ ImageSet select(const ImageSet& set, const torch::Tensor& indices) {
                         fmt::format("image {} of a set of {}", low < 0 ? low : high, set.size()));
   }
   out.pixels = set.pixels.index_select(0, rows);
+  if (set.large.defined()) out.large = set.large.index_select(0, rows);
   if (set.labels.defined()) out.labels = set.labels.index_select(0, rows);
   if (set.coarse_labels.defined()) out.coarse_labels = set.coarse_labels.index_select(0, rows);
   if (!set.files.empty()) {
@@ -83,13 +87,19 @@ ImageSet limit(const ImageSet& set, int64_t limit, uint64_t seed) {
   if (limit < 0)
     core::usage_error(kImageSetComponent, fmt::format("limit is {}; expected 0 (all) or more", limit));
   if (limit == 0 || limit >= set.size()) return set;
-  auto groups = shuffled_groups(set, seed, kLimitDraw);
+  return select(set, limit_indices(labels_of(set), limit, seed));
+}
+
+torch::Tensor limit_indices(const torch::Tensor& labels, int64_t limit, uint64_t seed) {
+  const int64_t size = labels.numel();
+  if (limit <= 0 || limit >= size) return torch::arange(size, torch::kInt64);
+  auto groups = shuffled_groups(labels, seed, kLimitDraw);
   std::vector<int64_t> taken;
   int64_t wanted = limit;
   // Unlabelled images keep their share of the set; the labelled rest is balanced.
   if (auto it = groups.find(kNoLabel); it != groups.end()) {
     const auto none = static_cast<int64_t>(it->second.size());
-    const int64_t keep = groups.size() == 1 ? limit : proportional({none, set.size() - none}, limit)[0];
+    const int64_t keep = groups.size() == 1 ? limit : proportional({none, size - none}, limit)[0];
     taken.insert(taken.end(), it->second.begin(), it->second.begin() + keep);
     wanted -= keep;
     groups.erase(it);
@@ -106,17 +116,22 @@ ImageSet limit(const ImageSet& set, int64_t limit, uint64_t seed) {
       --wanted;
     }
   }
-  return select(set, sorted_rows(std::move(taken)));
+  return sorted_rows(std::move(taken));
 }
 
 std::pair<torch::Tensor, torch::Tensor> hold_out(const ImageSet& set, double fraction, uint64_t seed) {
+  return hold_out(labels_of(set), fraction, seed);
+}
+
+std::pair<torch::Tensor, torch::Tensor> hold_out(const torch::Tensor& labels, double fraction,
+                                                 uint64_t seed) {
   if (!(fraction >= 0 && fraction < 1))
     core::usage_error(kImageSetComponent,
                       fmt::format("held-out fraction is {}; expected at least 0 and below 1", fraction));
-  const auto groups = shuffled_groups(set, seed, kHoldOutDraw);
+  const auto groups = shuffled_groups(labels, seed, kHoldOutDraw);
   std::vector<int64_t> sizes;
   for (const auto& [label, indices] : groups) sizes.push_back(static_cast<int64_t>(indices.size()));
-  const auto total = static_cast<int64_t>(std::llround(fraction * static_cast<double>(set.size())));
+  const auto total = static_cast<int64_t>(std::llround(fraction * static_cast<double>(labels.numel())));
   const auto counts = total > 0 ? proportional(sizes, total) : std::vector<int64_t>(sizes.size(), 0);
   size_t group = 0;
   return split_classes(groups, [&](int64_t, int64_t) { return counts[group++]; });
