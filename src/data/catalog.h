@@ -32,6 +32,7 @@ struct LoadContext {
   std::function<void(const LoadProgress&)> progress = {};  ///< called while pictures are decoded
   const ImageList* list = nullptr;  ///< folders: the images of a run, whose splits count
   bool rest = false;                ///< folders: also what is in neither split
+  int64_t limit = 0;                ///< folders with a list: at most this many of each of its splits; 0: all
 };
 
 /// Both splits; `test` may be empty (size 0).

@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <unordered_map>
 
 #include "core/error.h"
 #include "core/files.h"
+#include "data/csv.h"
 #include "data/labels.h"
 #include "data/walk.h"
 #include "image/formats.h"
+#include "image/read_file.h"
 
 namespace ebclr::data {
 namespace fs = std::filesystem;
@@ -163,17 +166,22 @@ void limit_part(const torch::Tensor& labels, std::vector<int64_t>& part, int64_t
   part = kept;
 }
 
-Parts parts_of_list(const Listing& l, const ImageList& list) {
+// The list's own splits, when the folder holds its images: most of them, by name and size. Nothing otherwise.
+std::optional<Parts> parts_of_list(const Listing& l, const ImageList& list) {
   std::unordered_map<std::string, int64_t> number;
   for (size_t i = 0; i < l.files.size(); ++i) number[l.files[i]] = static_cast<int64_t>(i);
   Parts out;
   std::vector<bool> used(l.files.size(), false);
+  size_t same = 0;
   for (const auto& i : list.images) {
     const auto it = number.find(i.path);
     if (it == number.end()) continue;
-    used[static_cast<size_t>(it->second)] = true;
+    const auto file = static_cast<size_t>(it->second);
+    used[file] = true;
+    same += l.found.files[file].stamp.size == i.bytes;
     (i.split == "train" ? out.train : i.split == "test" ? out.test : out.rest).push_back(it->second);
   }
+  if (same * 2 < list.images.size()) return std::nullopt;
   for (size_t i = 0; i < used.size(); ++i)
     if (!used[i]) out.rest.push_back(static_cast<int64_t>(i));
   return out;
@@ -183,11 +191,12 @@ Parts make_parts(Listing& l, const SourceOptions& o, const LoadContext& context)
   const auto test = test_beside_train(l.folder);
   const bool splits = !test.empty() && o.labels_csv.empty();
   if (splits) label_splits(l, test);
-  if (context.list && !context.list->empty()) {
-    auto parts = parts_of_list(l, *context.list);
-    // A list that names none of these files belongs to other images: they are all new.
-    if (!parts.train.empty() || !parts.test.empty()) return parts;
-  }
+  if (context.list && !context.list->empty())
+    if (auto parts = parts_of_list(l, *context.list)) {
+      limit_part(label_tensor(l.labels), parts->train, context.limit, o.seed, parts->rest);
+      limit_part(label_tensor(l.labels), parts->test, context.limit, o.seed, parts->rest);
+      return *parts;
+    }
   Parts parts;
   const auto labels = label_tensor(l.labels);
   if (splits) {
@@ -300,6 +309,65 @@ ImageSet read_files(const std::vector<fs::path>& files, const FolderOptions& o) 
     core::usage_error(kFolderComponent,
                       fmt::format("{}: {}", decoded.problems[0].path, decoded.problems[0].reason));
   return set_of(l, rows, decoded, 0, decoded.kept.size(), "all");
+}
+
+Survey survey(const fs::path& folder) {
+  const auto found = find_pictures(folder);
+  Survey out{.files = static_cast<int64_t>(found.files.size())};
+  constexpr size_t kSample = 32;
+  std::vector<int64_t> sides;
+  for (size_t i = 0; i < std::min(kSample, found.files.size()); ++i) {
+    const auto& file = found.files[i * found.files.size() / std::min(kSample, found.files.size())];
+    try {
+      const auto bytes = image::read_regular(folder / file.path);
+      const auto header = image::inspect(bytes, file.path);
+      if (header.width > 0) sides.push_back(static_cast<int64_t>(std::min(header.width, header.height)));
+    } catch (const core::Error&) {  // it will be named when it is decoded
+    }
+  }
+  std::sort(sides.begin(), sides.end());
+  if (!sides.empty()) out.median_side = sides[sides.size() / 2];
+  return out;
+}
+
+TrainTest load_probe(const fs::path& source, const FolderOptions& o, uint64_t seed) {
+  std::error_code ec;
+  ImageSet all;
+  if (fs::is_directory(source, ec)) {
+    all = read_folder(source, o);
+  } else {
+    const auto rows = parse_csv(core::read_text(source, kFolderComponent), source.string());
+    std::vector<fs::path> files;
+    for (const auto& row : rows) {
+      if (row.fields.size() != 2)
+        core::usage_error(kFolderComponent, fmt::format("{}: line {}: {} field(s); expected path,label",
+                                                        source.string(), row.line, row.fields.size()));
+      if (&row == &rows.front() && row.fields[0] == "path") continue;
+      const fs::path path = row.fields[0];
+      files.push_back(path.is_absolute() ? path : source.parent_path() / path);
+    }
+    all = read_files(files, o);
+    std::vector<std::string> names;
+    for (const auto& row : rows)
+      if (&row != &rows.front() || row.fields[0] != "path")
+        names.push_back(fs::path(row.fields[0]).lexically_normal().generic_string());
+    const auto labels = labels_from_csv(source, source.parent_path(), names);
+    all.class_names = labels.class_names;
+    all.labels = torch::tensor(labels.label, torch::kInt64);
+  }
+  all.name = source.filename().string();
+  const auto rows = all.labels.ge(0).nonzero().flatten();
+  if (rows.numel() < 3 || all.classes() < 2)
+    core::usage_error(kFolderComponent,
+                      fmt::format("{}: {} labelled image(s) of {} class(es); a probe needs class "
+                                  "sub-folders, or a CSV of path,label, with two classes or more",
+                                  source.string(), rows.numel(), all.classes()));
+  if (rows.numel() < all.size()) all = select(all, rows);
+  const auto [known, asked] = hold_out(all, 1.0 / 3, seed);
+  TrainTest out;
+  out.train = select(all, known);
+  out.test = select(all, asked);
+  return out;
 }
 
 }  // namespace ebclr::data

@@ -32,6 +32,17 @@ ImageSet read_folder(const std::filesystem::path& folder, const FolderOptions& o
 /// a seeded held-out part; then the limits. What is not wanted is not decoded.
 TrainTest load_folder(const SourceOptions& options, const LoadContext& context);
 
+/// A look at a folder before anything is decoded.
+struct Survey {
+  int64_t files = 0;        ///< pictures
+  int64_t median_side = 0;  ///< short side, the median of a sample; 0 when none can be read
+};
+Survey survey(const std::filesystem::path& folder);
+
+/// A labelled set for watching training: a folder with classes, or a CSV of path,label whose paths are
+/// relative to the CSV or absolute. A third of it is asked about, the rest is known.
+TrainTest load_probe(const std::filesystem::path& source, const FolderOptions& options, uint64_t seed);
+
 /// Single files, in the given order, as one unlabelled set.
 ImageSet read_files(const std::vector<std::filesystem::path>& files, const FolderOptions& options);
 

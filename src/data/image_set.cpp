@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/rng.h"
 #include "data/class_rows.h"
+#include "data/image_cache.h"
 
 namespace ebclr::data {
 
@@ -80,6 +81,59 @@ ImageSet select(const ImageSet& set, const torch::Tensor& indices) {
     const auto* p = rows.data_ptr<int64_t>();
     for (int64_t i = 0; i < rows.numel(); ++i) out.files.push_back(set.files[p[i]]);
   }
+  if (!set.splits.empty()) {
+    const auto* p = rows.data_ptr<int64_t>();
+    for (int64_t i = 0; i < rows.numel(); ++i) out.splits.push_back(set.splits[static_cast<size_t>(p[i])]);
+  }
+  return out;
+}
+
+namespace {
+
+// Parts of one mapped file that follow each other are one tensor; `keep` holds the file.
+torch::Tensor concatenated(const std::vector<torch::Tensor>& parts,
+                           const std::shared_ptr<const MappedFile>& keep) {
+  int64_t rows = 0;
+  bool adjacent = keep != nullptr;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0)
+      adjacent &= parts[i - 1].data_ptr<uint8_t>() + parts[i - 1].numel() == parts[i].data_ptr<uint8_t>();
+    rows += parts[i].size(0);
+  }
+  if (!adjacent) return torch::cat(parts);
+  auto sizes = parts[0].sizes().vec();
+  sizes[0] = rows;
+  return torch::from_blob(
+      parts[0].data_ptr<uint8_t>(), sizes, [keep](void*) {}, torch::kUInt8);
+}
+
+}  // namespace
+
+ImageSet joined(const std::vector<const ImageSet*>& sets) {
+  std::vector<const ImageSet*> full;
+  for (const auto* s : sets)
+    if (s->size() > 0) full.push_back(s);
+  if (full.empty()) return *sets.at(0);
+  ImageSet out;
+  out.name = full[0]->name;
+  out.split = full.size() == 1 ? full[0]->split : "all";
+  out.mapping = full[0]->mapping;
+  std::vector<torch::Tensor> pixels, large, labels;
+  const bool files = !full[0]->files.empty(), larger = full[0]->large.defined();
+  for (const auto* s : full) {
+    pixels.push_back(s->pixels);
+    if (larger) large.push_back(s->large);
+    labels.push_back(labels_of(*s));
+    if (s->class_names.size() > out.class_names.size()) out.class_names = s->class_names;
+    out.splits.insert(out.splits.end(), static_cast<size_t>(s->size()), s->split);
+    out.notes.insert(out.notes.end(), s->notes.begin(), s->notes.end());
+    for (int64_t i = 0; i < s->size(); ++i)
+      out.files.push_back(files ? s->files[static_cast<size_t>(i)]
+                                : fmt::format("{}/{}/{}", s->name, s->split, i));
+  }
+  out.pixels = concatenated(pixels, out.mapping);
+  if (larger) out.large = concatenated(large, out.mapping);
+  out.labels = torch::cat(labels);
   return out;
 }
 

@@ -27,7 +27,8 @@ struct ImageSet {
   std::vector<std::string> class_names;   ///< one per label
   std::vector<std::string> coarse_names;  ///< one per coarse label
   std::vector<std::string> files;         ///< relative paths for folders, else empty
-  std::vector<std::string> notes;         ///< what a user should know, e.g. "3 files could not be read: ..."
+  std::vector<std::string> splits;  ///< one per image where they differ ("train", "test", "rest"), else empty
+  std::vector<std::string> notes;   ///< what a user should know, e.g. "3 files could not be read: ..."
 
   std::shared_ptr<const MappedFile>
       mapping;  ///< the cache file behind the pixels; null when they are in memory
@@ -43,6 +44,9 @@ struct ImageSet {
 
 /// Images of the given indices (int64 [M]) as a set of their own.
 ImageSet select(const ImageSet& set, const torch::Tensor& indices);
+/// The images of several sets one after the other, as split "all" with the split of each image in `splits`;
+/// without a copy where they lie so in memory already.
+ImageSet joined(const std::vector<const ImageSet*>& sets);
 /// At most `limit` images, class-balanced where labels exist, seeded; original order kept. 0 keeps all.
 ImageSet limit(const ImageSet& set, int64_t limit, uint64_t seed);
 /// Indices of a seeded, class-stratified held-out part: {rest, held_out}, each int64, ascending.

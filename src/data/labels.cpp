@@ -64,9 +64,10 @@ Labels labels_from_csv(const fs::path& csv, const fs::path& folder, const std::v
     if (&row == &rows.front() && row.fields[0] == "path" && row.fields[1] == "label") continue;
     if (row.fields[1].empty())
       core::usage_error(kLabelsComponent, where + ": the label is empty; leave the line out instead");
-    fs::path path = row.fields[0];
-    if (path.is_absolute()) path = fs::weakly_canonical(path, ec).lexically_relative(base);
-    const auto it = index.find(path.lexically_normal().generic_string());
+    const fs::path path = row.fields[0];
+    auto it = index.find(path.lexically_normal().generic_string());
+    if (it == index.end() && path.is_absolute())
+      it = index.find(fs::weakly_canonical(path, ec).lexically_relative(base).generic_string());
     if (it == index.end()) {
       unknown.push_back(row.fields[0]);
       continue;

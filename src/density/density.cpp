@@ -9,6 +9,7 @@
 #include "data/catalog.h"
 #include "density/proposals.h"
 #include "ebm/objective.h"
+#include "run/images.h"
 
 namespace ebclr::density {
 namespace {
@@ -23,7 +24,8 @@ Density load_density(const run::Run& run, const DensityOptions& o) {
   engine::place(*d.model.encoder, d.model.head.get(), o.placement);
   auto source = run.config().data;
   if (!o.data_root.empty()) source.data_root = o.data_root;
-  d.images = std::make_shared<const data::ImageSet>(data::load(source).train);
+  if (!o.data.empty()) source.source = o.data;
+  d.images = std::make_shared<const data::ImageSet>(run::load_images(run.folder(), source).train);
   if (d.images->channels() != d.model.encoder->options().channels)
     core::usage_error(kComponent, fmt::format("{} has {} channels, the encoder expects {}", d.images->name,
                                               d.images->channels(), d.model.encoder->options().channels));

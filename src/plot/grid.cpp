@@ -122,7 +122,14 @@ std::vector<std::byte> encode_png(const Image& image) {
   return image::encode_png(pixels);
 }
 
+void check_png_name(const std::filesystem::path& path) {
+  if (path.extension() != ".png" && path.extension() != ".PNG")
+    core::usage_error("plot", fmt::format("{}: pictures are written as PNG; choose a name that ends in .png",
+                                          path.string()));
+}
+
 void write_png(const std::filesystem::path& path, const Image& image) {
+  check_png_name(path);
   const auto bytes = encode_png(image);
   if (path.has_parent_path()) {
     std::error_code error;

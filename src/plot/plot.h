@@ -21,6 +21,8 @@ struct Image {
 
 /// The picture as a PNG file in memory (to embed in a page).
 std::vector<std::byte> encode_png(const Image& image);
+/// Throws Error unless the name ends in .png.
+void check_png_name(const std::filesystem::path& path);
 /// Writes a PNG atomically; creates the folder when it is missing.
 void write_png(const std::filesystem::path& path, const Image& image);
 

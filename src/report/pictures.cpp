@@ -34,7 +34,8 @@ std::vector<std::byte> sprite(const torch::Tensor& images, int columns, int side
   std::fill(sheet.data.begin(), sheet.data.end(), uint8_t{255});
   image::Pixels one(static_cast<int>(images.size(3)), static_cast<int>(images.size(2)), 3);
   for (int i = 0; i < n; ++i) {
-    const auto pixels = images[i].to(torch::kCPU).expand({3, -1, -1}).permute({1, 2, 0}).contiguous();  // [H, W, 3]
+    const auto pixels =
+        images[i].to(torch::kCPU).expand({3, -1, -1}).permute({1, 2, 0}).contiguous();  // [H, W, 3]
     std::copy_n(pixels.data_ptr<uint8_t>(), one.data.size(), one.data.begin());
     const auto small = image::resize(one, side, side);
     for (int y = 0; y < side; ++y)

@@ -347,6 +347,8 @@ std::vector<Field> make_fields() {
             kNotNegative));
   add(field("monitor.train", AT(monitor.train), "train images of that check", kAtLeastOne));
   add(field("monitor.test", AT(monitor.test), "test images of that check", kAtLeastOne));
+  add(field("monitor.probe", AT(monitor.probe),
+            "labelled folder or CSV of path,label to watch by, apart from the train images"));
   return f;
 }
 

@@ -35,6 +35,7 @@ struct RunFolder {
   std::filesystem::path provenance() const { return root / "provenance.json"; }
   std::filesystem::path checkpoints() const { return root / "checkpoints"; }
   std::filesystem::path samples() const { return root / "samples"; }
+  std::filesystem::path images() const { return root / "images.csv"; }
   std::filesystem::path lock() const { return root / ".lock"; }
 };
 

@@ -107,7 +107,7 @@ struct Trainer::Impl {
       core::usage_error("train", fmt::format("{} has {} train images, fewer than train.batch_size {}; lower "
                                              "it with --set train.batch_size={}",
                                              images->name, images->size(), config.train.batch_size,
-                                             std::max<int64_t>(2, images->size() / 4)));
+                                             std::min(images->size(), std::max<int64_t>(2, images->size() / 4))));
     if (const auto least = methods::least_batch(config.method.name); config.train.batch_size < least)
       core::usage_error("train", fmt::format("train.batch_size must be at least {}", least));
   }
@@ -162,8 +162,9 @@ struct Trainer::Impl {
     note(fmt::format("{} on {}: {} images of {}x{}x{}, batch {}, {} steps an epoch, learning rate {}",
                      config.method.name, images->name, images->size(), images->channels(), images->height(),
                      images->width(), config.train.batch_size, steps_per_epoch, base_lr * lr_scale));
-    note(fmt::format("encoder {} width {}: {}; {} threads", config.method.encoder.arch,
-                     config.method.encoder.width, engine_choice.reason, at::get_num_threads()));
+    note(fmt::format("encoder {} width {}: {}; {} thread{}", config.method.encoder.arch,
+                     config.method.encoder.width, engine_choice.reason, at::get_num_threads(),
+                     at::get_num_threads() == 1 ? "" : "s"));
     if (auto* buffer = method->buffer())
       note(fmt::format("replay buffer: {} chains, {}", buffer->size(),
                        core::human_bytes(static_cast<double>(buffer->bytes()))));
@@ -308,7 +309,14 @@ struct Trainer::Impl {
     const auto n = std::min<int64_t>(64, buffer->size());
     fs::create_directories(options.folder.samples());
     plot::write_png(options.folder.samples() / fmt::format("epoch-{:04}.png", epoch),
-                    plot::image_grid(buffer->chains().narrow(0, 0, n).to(torch::kFloat32), 8, 3));
+                    plot::image_grid(buffer->chains().narrow(0, 0, n).to(torch::kFloat32),
+                                     {.columns = 8,
+                                      .scale = images->height() <= 48 ? 3 : 1,
+                                      .title = fmt::format(
+                                          "chains after epoch {}: visited {:.1f} times on average, "
+                                          "{} steps each time",
+                                          epoch, buffer->counts().to(torch::kFloat32).mean().item<double>(),
+                                          config.method.ebclr.sampler.steps)}));
   }
 
   void run_monitor() {
@@ -407,6 +415,10 @@ struct Trainer::Impl {
       if (epoch_end) {
         run_monitor();
         save_samples(position.epoch);
+        log_file << utc_now()
+                 << fmt::format("  epoch {} of {}: loss {:.4g}{}", position.epoch, config.train.epochs, loss,
+                                std::isfinite(last_knn) ? fmt::format(", kNN {:.2f} %", 100 * last_knn) : "")
+                 << std::endl;
         observer.on_epoch(position.epoch, last_knn);
       }
       if (end || (epoch_end && position.epoch % config.checkpoint.every_epochs == 0) ||
@@ -417,7 +429,11 @@ struct Trainer::Impl {
     }
     outcome.position = position;
     outcome.finished = position.step >= total_steps;
-    if (!outcome.finished) writer->submit(snapshot());
+    if (!outcome.finished) {
+      log_file << utc_now() << fmt::format("  interrupted at step {} of {}", position.step, total_steps)
+               << std::endl;
+      writer->submit(snapshot());
+    }
     writer->wait();
     if (outcome.finished) write_summary(outcome);
     return outcome;
@@ -465,6 +481,10 @@ Trainer::Trainer(TrainerOptions options, std::shared_ptr<const data::ImageSet> i
 }
 
 Trainer::~Trainer() = default;
+
+void Trainer::log(const std::string& text) {
+  impl_->log_file << utc_now() << "  " << text << std::endl;
+}
 
 Outcome Trainer::run(const std::atomic<bool>& stop) {
   return impl_->train(stop);
