@@ -35,10 +35,10 @@ struct TrainArgs {
 
 // What the command line asks for before anything is measured or loaded.
 struct Plan {
-  run::Config config;
-  run::RunFolder folder;
-  std::vector<run::Layer> layers;  // of the user
-  bool chosen = false;             // a folder without a configuration: settings are chosen for it
+  run::Config config = {};
+  run::RunFolder folder = {};
+  std::vector<run::Layer> layers = {};  // of the user
+  bool chosen = false;                  // a folder without a configuration: settings are chosen for it
 };
 
 // runs/ebclr-cifar10, or with a number behind it when that is taken.

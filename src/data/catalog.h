@@ -37,11 +37,11 @@ struct LoadContext {
 
 /// Both splits; `test` may be empty (size 0).
 struct TrainTest {
-  ImageSet train, test;
-  ImageSet rest;                      ///< folders, when asked for: images that a limit or a list leaves out
-  ImageList list;                     ///< folders: every image, its split and digest; else empty
-  std::vector<FileProblem> problems;  ///< folders: files that could not be read, and why
-  int64_t decoded = 0;                ///< folders: pictures that had to be decoded now
+  ImageSet train = {}, test = {};
+  ImageSet rest = {};   ///< folders, when asked for: images that a limit or a list leaves out
+  ImageList list = {};  ///< folders: every image, its split and digest; else empty
+  std::vector<FileProblem> problems = {};  ///< folders: files that could not be read, and why
+  int64_t decoded = 0;                     ///< folders: pictures that had to be decoded now
 };
 
 /// Row of `ebclr data list`.

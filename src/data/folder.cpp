@@ -25,11 +25,11 @@ constexpr std::string_view kFolderComponent = "data.folder";
 
 // A folder before anything is decoded.
 struct Listing {
-  fs::path folder;
-  std::string name;
-  Found found;
-  std::vector<std::string> files;
-  Labels labels;
+  fs::path folder = {};
+  std::string name = {};
+  Found found = {};
+  std::vector<std::string> files = {};
+  Labels labels = {};
 };
 
 void check_size(int64_t image_size) {

@@ -153,7 +153,7 @@ std::optional<Opened> open_cache(const fs::path& path, const Head& wanted) {
   return o;
 }
 
-std::string bare(const std::string& text) {
+std::string without_component(const std::string& text) {
   const auto end = text.find("] ");
   return text.starts_with("[") && end != std::string::npos ? text.substr(end + 2) : text;
 }
@@ -293,7 +293,7 @@ int64_t fill_rows(const DecodeRequest& r, const Head& head, const std::optional<
       image::square_planes(picture, static_cast<int>(head.large), r.grayscale, l.data());
       k.digest = core::sha256(bytes).substr(0, 32);
     } catch (const std::exception& e) {
-      k.reason = bare(e.what());
+      k.reason = without_component(e.what());
       if (k.reason.starts_with(file.path + ": ")) k.reason.erase(0, file.path.size() + 2);
       if (const auto full = (r.folder / file.path).string() + ": "; k.reason.starts_with(full))
         k.reason.erase(0, full.size());

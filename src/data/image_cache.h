@@ -46,12 +46,12 @@ class MappedFile {
 
 struct DecodeRequest {
   std::filesystem::path folder;
-  std::vector<FoundFile> files;  ///< in the order of the rows wanted
+  std::vector<FoundFile> files = {};  ///< in the order of the rows wanted
   int64_t image_size = 32;
   bool grayscale = false;
   CacheKind cache = CacheKind::kAuto;
-  std::filesystem::path cache_folder;  ///< where cache files lie
-  int threads = 0;                     ///< 0: as many as there are cores
+  std::filesystem::path cache_folder = {};  ///< where cache files lie
+  int threads = 0;                          ///< 0: as many as there are cores
   std::function<void(const LoadProgress&)> progress = {};
 };
 

@@ -21,9 +21,9 @@ struct FileProblem {
 };
 
 struct Found {
-  std::vector<FoundFile> files;       ///< in the order of their paths
-  std::vector<FileProblem> problems;  ///< named like pictures, but pipes, devices, broken links
-  std::vector<std::string> unreadable_folders;
+  std::vector<FoundFile> files;            ///< in the order of their paths
+  std::vector<FileProblem> problems = {};  ///< named like pictures, but pipes, devices, broken links
+  std::vector<std::string> unreadable_folders = {};
   int64_t others = 0;  ///< files that are no pictures
 };
 

@@ -76,7 +76,7 @@ Adapted adapt(data::ImageSet set, int64_t channels, const std::vector<int64_t>& 
   }
   if (out.set.channels() == 1 && channels == 3) {
     out.set.pixels = out.set.pixels.expand({-1, 3, -1, -1}).contiguous();
-    out.set.large = {};
+    out.set.large = torch::Tensor();
     out.notes.push_back(
         fmt::format("grey images of '{}' were copied to 3 channels for a colour encoder", out.set.name));
   } else if (out.set.channels() == 3 && channels == 1) {
@@ -92,7 +92,7 @@ Adapted adapt(data::ImageSet set, int64_t channels, const std::vector<int64_t>& 
       parts.push_back((part * luma).sum(1, true).round().clamp(0, 255).to(torch::kUInt8));
     }
     out.set.pixels = torch::cat(parts);
-    out.set.large = {};
+    out.set.large = torch::Tensor();
     out.notes.push_back(
         fmt::format("colour images of '{}' were converted to grey (ITU-R 601 luma)", out.set.name));
   } else if (out.set.channels() != channels) {

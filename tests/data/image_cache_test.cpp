@@ -155,7 +155,7 @@ TEST_F(ImageCache, ViewsComeFromTheLargerCopy) {
   const auto v = make_views(from_large, both.train, rows, 1, 0, 0, 0);
   EXPECT_EQ(v.sizes(), (std::vector<int64_t>{3, 3, 64, 64}));
   auto small = both.train;
-  small.large = {};
+  small.large = torch::Tensor();
   const auto w = make_views(ViewMaker(views, small), small, rows, 1, 0, 0, 0);
   EXPECT_GT(v.std().item<double>(), 1.5 * w.std().item<double>());
 }
