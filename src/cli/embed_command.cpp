@@ -70,7 +70,7 @@ std::string dump(const nlohmann::json& j) {
 
 struct EmbedArgs {
   EncoderOptions encoder;
-  std::string out = "embeddings.npy", what = "features", split = "all";
+  std::string out = "embeddings.npy", what = "features", split;
   std::vector<std::string> files;
   bool csv = false;
 };
@@ -81,8 +81,9 @@ void run_embed(EmbedArgs& a) {
   const auto run = source.open();
   const auto model = source.load(run);
   const auto where = source.source(run);
-  const auto adapted =
-      a.files.empty() ? load_split(source, run, model, a.split, 0, 0) : load_files(source, a.files, model);
+  const auto adapted = a.files.empty()
+                           ? load_split(source, run, model, source.split_or(run, a.split, "all"), 0, 0)
+                           : load_files(source, a.files, model);
   ProgressLine line(source.json);
   const auto result = eval::export_features(
       model, adapted.set,
@@ -112,7 +113,7 @@ void run_embed(EmbedArgs& a) {
 
 struct MapArgs {
   EncoderOptions encoder;
-  std::string out, method = "both", split = "all";
+  std::string out, method = "both", split;
   int64_t points = 2000;
   int iterations = 750;
   double perplexity = 30;
@@ -125,7 +126,8 @@ void run_map(MapArgs& a) {
   const auto run = source.open();
   const auto model = source.load(run);
   const auto where = source.source(run);
-  const auto adapted = load_split(source, run, model, a.split, a.points, a.seed);
+  const auto adapted =
+      load_split(source, run, model, source.split_or(run, a.split, "test"), a.points, a.seed);
   ProgressLine line(source.json);
   eval::FeatureOptions f;
   f.progress = [&](double share) { line.show("features", share); };
@@ -183,9 +185,8 @@ void add_embed_command(CLI::App& app) {
   c->add_option("--what", o->what, "features (before the head) or projection")
       ->check(CLI::IsMember({"features", "projection"}))
       ->capture_default_str();
-  c->add_option("--split", o->split, "train, test or all")
-      ->check(CLI::IsMember({"train", "test", "all"}))
-      ->capture_default_str();
+  c->add_option("--split", o->split, "train, test or all (default: all)")
+      ->check(CLI::IsMember({"train", "test", "all"}));
   c->add_flag("--csv", o->csv, "Also write file, label and features as CSV");
   c->callback([o] { run_embed(*o); });
 }
@@ -202,9 +203,8 @@ void add_map_command(CLI::App& app) {
   c->add_option("--points", o->points, "Images on the map, class-balanced")
       ->check(CLI::Range(4, 5000))
       ->capture_default_str();
-  c->add_option("--split", o->split, "train, test or all")
-      ->check(CLI::IsMember({"train", "test", "all"}))
-      ->capture_default_str();
+  c->add_option("--split", o->split, "train, test or all (default: all of a folder, test of a named set)")
+      ->check(CLI::IsMember({"train", "test", "all"}));
   c->add_option("--perplexity", o->perplexity, "Perplexity of t-SNE")
       ->check(CLI::Range(1.0, 1000.0))
       ->capture_default_str();

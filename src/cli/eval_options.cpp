@@ -27,14 +27,16 @@ data::SourceOptions EncoderOptions::source(const run::Run& r) const {
   return apply(static_cast<const DataOptions&>(*this), base);
 }
 
+std::string EncoderOptions::split_or(const run::Run& r, const std::string& asked,
+                                     const std::string& named) const {
+  return !asked.empty() ? asked : data::is_folder(source(r).source) ? "all" : named;
+}
+
 data::TrainTest EncoderOptions::images(const run::Run& r, bool rest) const {
   auto context = load_context(runtime.threads, json);
   auto where = source(r);
-  if (rest) {
-    // All images unless restricted here: what training left out is asked for too.
-    context.rest = limit < 0;
-    if (limit < 0 && where.source == r.config().data.source) where.limit = where.limit_test = 0;
-  }
+  // All images of a folder unless restricted here: what training left out is asked for too.
+  context.rest = rest && limit < 0;
   context.limit = std::max<int64_t>(limit, 0);
   return run::load_images(r.folder(), where, context);
 }

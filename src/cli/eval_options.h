@@ -22,6 +22,8 @@ struct EncoderOptions : DataOptions {
   void add(CLI::App& command, bool with_data = true);
   /// The images that are meant: the run's own, or another set.
   data::SourceOptions source(const run::Run& run) const;
+  /// "all" for folders, `named` for sets with a name, unless `asked` says something.
+  std::string split_or(const run::Run& run, const std::string& asked, const std::string& named) const;
   /// Those images, with the split that the run was trained with; `rest` also what is in neither split.
   data::TrainTest images(const run::Run& run, bool rest = false) const;
   /// Makes the machine ready and opens the run.

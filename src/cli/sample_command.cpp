@@ -107,7 +107,7 @@ void sample(SampleArgs a) {
 }
 
 struct EnergyArgs : DataOptions {
-  std::string folder, checkpoint = "last", against, out = "energy.csv", plot, split = "all";
+  std::string folder, checkpoint = "last", against, out = "energy.csv", plot, split;
   std::vector<std::string> files;
   int64_t references = 512, seed = 0;
   bool json = false;
@@ -136,13 +136,13 @@ data::ImageSet images_for_energy(const EnergyArgs& a, const run::Run& run, const
   auto source = apply(static_cast<const DataOptions&>(a), base);
   auto context = load_context(threads, a.json);
   context.limit = std::max<int64_t>(a.limit, 0);
-  context.rest = a.split == "all" && a.limit < 0;
-  if (a.limit < 0) source.limit = source.limit_test = 0;
-  if (a.limit > 0 && source.limit_test == 0) source.limit_test = a.limit;
+  const std::string split = !a.split.empty() ? a.split : data::is_folder(source.source) ? "all" : "test";
+  context.rest = split == "all" && a.limit < 0;
+  if (a.limit >= 0) source.limit = source.limit_test = a.limit;
   auto sets = run::load_images(run.folder(), source, context);
   for (const auto& n : sets.train.notes) fmt::print(stderr, "note: {}: {}\n", name, n);
   problems.insert(problems.end(), sets.problems.begin(), sets.problems.end());
-  return eval::pick_split(std::move(sets), a.split);
+  return eval::pick_split(std::move(sets), sets.test.size() > 0 ? split : "all");
 }
 
 void energy(const EnergyArgs& a) {
@@ -249,9 +249,9 @@ void add_sample_commands(CLI::App& app) {
   energy_command->add_option("FILE", e->files,
                              "Only these pictures (default: all images of the run, or of --data)");
   add_data_options(*energy_command, *e);
-  energy_command->add_option("--split", e->split, "train, test or all")
-      ->check(CLI::IsMember({"train", "test", "all"}))
-      ->capture_default_str();
+  energy_command
+      ->add_option("--split", e->split, "train, test or all (default: all of a folder, test of a named set)")
+      ->check(CLI::IsMember({"train", "test", "all"}));
   energy_command->add_option("--against", e->against,
                              "Images that do not belong (out-of-distribution AUROC)");
   energy_command->add_option("--checkpoint", e->checkpoint, "Epoch or last")->capture_default_str();

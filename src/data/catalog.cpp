@@ -165,6 +165,11 @@ std::vector<CatalogEntry> catalog(const fs::path& data_root) {
   return out;
 }
 
+bool is_folder(const std::string& name) {
+  std::error_code ec;
+  return train_images(name) == 0 && fs::is_directory(name, ec);
+}
+
 int64_t train_images(const std::string& name) {
   if (parse_shapes(name)) return kShapesTrain;
   for (const auto& set : stored_sets())

@@ -54,6 +54,8 @@ struct CatalogEntry {
 
 /// Train images of a named set without loading it (shapes: what is drawn without a limit); 0 for folders.
 int64_t train_images(const std::string& name);
+/// Does the name mean a folder of images, and no known set?
+bool is_folder(const std::string& name);
 
 /// $EBCLR_DATA, else $XDG_CACHE_HOME/ebclr, else ~/.cache/ebclr.
 std::filesystem::path default_data_root();

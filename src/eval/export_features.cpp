@@ -39,9 +39,7 @@ void write_csv(const fs::path& file, const data::ImageSet& set, const torch::Ten
     const int64_t label = set.labels.defined() ? set.labels[i].item<int64_t>() : data::kNoLabel;
     text += core::csv_field(image_name(set, i)) + "," +
             (set.splits.empty() ? set.split : set.splits[static_cast<size_t>(i)]) + "," +
-            (label >= 0 ? core::csv_field(label < set.classes() ? set.class_names[static_cast<size_t>(label)]
-                                                                : std::to_string(label))
-                        : "");
+            (label >= 0 ? std::to_string(label) : "");
     for (int64_t d = 0; d < width; ++d) text += fmt::format(",{:.7g}", value[i * width + d]);
     text += "\n";
     if (text.size() > kWriteAt) out.write(text), text.clear();

@@ -56,8 +56,7 @@ void check_same_images(const RunFolder& folder, const data::ImageList& now, cons
 
 data::SourceOptions absolute(data::SourceOptions source) {
   std::error_code ec;
-  if (fs::is_directory(source.source, ec) && data::train_images(source.source) == 0)
-    source.source = fs::weakly_canonical(source.source, ec).string();
+  if (data::is_folder(source.source)) source.source = fs::weakly_canonical(source.source, ec).string();
   if (!source.labels_csv.empty()) source.labels_csv = fs::weakly_canonical(source.labels_csv, ec).string();
   return source;
 }
