@@ -85,10 +85,7 @@ Plan plan_new(const TrainArgs& a, std::vector<std::string>& warnings) {
     core::usage_error("train",
                       "no images: give --data NAME|DIR or a configuration with data.source (try --config "
                       "quick/ebclr_fmnist)");
-  std::error_code ec;
-  const bool folder =
-      fs::is_directory(p.config.data.source, ec) && data::train_images(p.config.data.source) == 0;
-  p.chosen = folder && a.config.config.empty();
+  p.chosen = data::is_folder(p.config.data.source) && a.config.config.empty();
   if (!a.budget.empty() && !p.chosen)
     core::usage_error("train",
                       "--budget chooses settings for --data FOLDER without --config; give --epochs instead");

@@ -31,7 +31,7 @@ shape = ast.literal_eval(raw[10:10 + header].decode())["shape"]
 assert shape == (8, told["dimensions"]), shape
 values = struct.unpack("<%df" % (shape[0] * shape[1]), raw[10 + header:])
 for i, r in enumerate(rows[1:]):
-    for d, text in enumerate(r[2:]):
+    for d, text in enumerate(r[3:]):
         v = values[i * shape[1] + d]
         assert abs(float(text) - v) <= 1e-6 * max(1, abs(v)), (i, d, text, v)
 energies = list(csv.DictReader(open("e.csv", newline="")))
