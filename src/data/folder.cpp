@@ -13,8 +13,10 @@
 #include "data/csv.h"
 #include "data/labels.h"
 #include "data/walk.h"
+#include "image/decode.h"
 #include "image/formats.h"
 #include "image/read_file.h"
+#include "image/resize.h"
 
 namespace ebclr::data {
 namespace fs = std::filesystem;
@@ -309,6 +311,12 @@ ImageSet read_files(const std::vector<fs::path>& files, const FolderOptions& o) 
     core::usage_error(kFolderComponent,
                       fmt::format("{}: {}", decoded.problems[0].path, decoded.problems[0].reason));
   return set_of(l, rows, decoded, 0, decoded.kept.size(), "all");
+}
+
+void decode_image(std::span<const std::byte> bytes, const std::string& name, int64_t size, bool grayscale,
+                  uint8_t* out) {
+  const auto picture = image::decode(bytes, name, {.at_least = static_cast<int>(size)});
+  image::square_planes(picture, static_cast<int>(size), grayscale, out);
 }
 
 Survey survey(const fs::path& folder) {

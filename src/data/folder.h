@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,11 @@ Survey survey(const std::filesystem::path& folder);
 /// A labelled set for watching training: a folder with classes, or a CSV of path,label whose paths are
 /// relative to the CSV or absolute. A third of it is asked about, the rest is known.
 TrainTest load_probe(const std::filesystem::path& source, const FolderOptions& options, uint64_t seed);
+
+/// One picture in memory: its centre square as planes, out uint8 [C, size, size] with C 1 or 3. Throws Error
+/// when it cannot be read; `name` stands for it.
+void decode_image(std::span<const std::byte> bytes, const std::string& name, int64_t size, bool grayscale,
+                  uint8_t* out);
 
 /// Single files, in the given order, as one unlabelled set.
 ImageSet read_files(const std::vector<std::filesystem::path>& files, const FolderOptions& options);
