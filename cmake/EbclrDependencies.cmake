@@ -22,16 +22,6 @@ find_package(fmt REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(OpenSSL REQUIRED)
 
-# OpenCV: core, imgproc and codecs only. Found by hand because OpenCVConfig.cmake
-# comes with the package of all modules, ten times the download.
-find_path(OPENCV_INCLUDE opencv2/core.hpp PATH_SUFFIXES opencv4 REQUIRED)
-add_library(ebclr_opencv INTERFACE)
-target_include_directories(ebclr_opencv SYSTEM INTERFACE ${OPENCV_INCLUDE})
-foreach(module core imgproc imgcodecs)
-  find_library(OPENCV_${module} opencv_${module} REQUIRED)
-  target_link_libraries(ebclr_opencv INTERFACE ${OPENCV_${module}})
-endforeach()
-
 # Flags of every target of ours; always linked PRIVATE, so that no user of the library gets them.
 add_library(ebclr_flags INTERFACE)
 target_compile_options(ebclr_flags INTERFACE -Wall -Wextra -Wno-unused-parameter -fno-math-errno)

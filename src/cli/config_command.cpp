@@ -17,14 +17,9 @@ void add_config_options(CLI::App& command, ConfigOptions& o) {
                      "YAML file, or the name of a shipped configuration (`ebclr config list`)");
   command.add_option("--set", o.sets, "key=value, may be repeated (`ebclr config keys`)")
       ->allow_extra_args(false);
-  command.add_option("--data", o.data, "Set by name, or a folder of images");
-  command.add_option("--data-root", o.data_root, "Where named sets are kept");
   command.add_option("--epochs", o.epochs, "Passes over the train images")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  command.add_option("--limit", o.limit, "At most this many train images, class-balanced (0: all)")
-      ->check(CLI::NonNegativeNumber);
-  command.add_option("--image-size", o.image_size, "Folders: short side after resizing")
-      ->check(CLI::Range(16, 4096));
+  add_data_options(command, o);
   command.add_option("--seed", o.seed, "Decides every random draw")->check(CLI::NonNegativeNumber);
 }
 
@@ -35,11 +30,20 @@ std::vector<run::Layer> layers_of(const ConfigOptions& o, std::vector<std::strin
     layers.push_back({flag, {{key, value}}});
   };
   for (const auto& s : o.sets) layers.push_back({"--set", {run::parse_assignment(s)}});
+  const auto number = [&](const char* flag, const char* key, int64_t value, bool given) {
+    if (given) single(flag, key, std::to_string(value));
+  };
   if (!o.data.empty()) single("--data", "data.source", o.data);
   if (!o.data_root.empty()) single("--data-root", "data.root", o.data_root);
-  if (o.epochs > 0) single("--epochs", "train.epochs", std::to_string(o.epochs));
-  if (o.limit >= 0) single("--limit", "data.limit", std::to_string(o.limit));
-  if (o.image_size > 0) single("--image-size", "data.image_size", std::to_string(o.image_size));
+  if (!o.labels_csv.empty()) single("--labels-csv", "data.labels_csv", o.labels_csv);
+  if (!o.cache.empty()) single("--cache", "data.cache", o.cache);
+  if (o.grayscale) single("--grayscale", "data.grayscale", "true");
+  if (o.test_fraction >= 0)
+    single("--test-fraction", "data.test_fraction", fmt::format("{}", o.test_fraction));
+  number("--epochs", "train.epochs", o.epochs, o.epochs > 0);
+  number("--limit", "data.limit", o.limit, o.limit >= 0);
+  number("--limit-test", "data.limit_test", o.limit_test, o.limit_test >= 0);
+  number("--image-size", "data.image_size", o.image_size, o.image_size > 0);
   if (o.seed >= 0) single("--seed", "train.seed", std::to_string(o.seed));
   return layers;
 }

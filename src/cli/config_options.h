@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/data_options.h"
 #include "run/config.h"
 
 namespace CLI {
@@ -12,14 +13,13 @@ class App;
 
 namespace ebclr::cli {
 
-struct ConfigOptions {
-  std::string config, data, data_root;
+struct ConfigOptions : DataOptions {
+  std::string config;
   std::vector<std::string> sets;
-  int64_t epochs = 0, limit = -1, image_size = 0;
-  int64_t seed = -1;
+  int64_t epochs = 0, seed = -1;
 };
 
-/// Adds --config, --set, --data, --data-root, --epochs, --limit, --image-size and --seed.
+/// Adds --config, --set, --epochs, --seed and the options of cli/data_options.h.
 void add_config_options(CLI::App& command, ConfigOptions& options);
 /// The layers that they mean, lowest first.
 std::vector<run::Layer> layers_of(const ConfigOptions& options, std::vector<std::string>& warnings);

@@ -11,12 +11,14 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/data_options.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/text.h"
 #include "data/catalog.h"
 #include "data/fetch.h"
 #include "data/views.h"
+#include "image/formats.h"
 #include "plot/plot.h"
 
 namespace ebclr::cli {
@@ -25,22 +27,21 @@ namespace {
 
 constexpr std::string_view kDataComponent = "data";
 
-// The options that say what to load.
-void add_source(CLI::App& command, data::SourceOptions& o) {
-  command.add_option("NAME", o.source, "A set by name (see `ebclr data list`) or a folder of images")
-      ->required();
-  command.add_option("--data-root", o.data_root,
-                     "Where sets are kept (default: $EBCLR_DATA, else the cache folder)");
-  command.add_option("--image-size", o.image_size,
-                     "Folders: resize the short side to this and crop the centre (32)");
-  command.add_flag("--grayscale", o.grayscale, "Folders and shapes: one channel");
-  command.add_option("--labels", o.labels_csv, "Folders: CSV of path,label for a part of the images");
-  command.add_option("--test-fraction", o.test_fraction, "Folders: part that becomes the test split")
-      ->capture_default_str();
-  command.add_option("--limit", o.limit, "At most this many train images, class-balanced (0: all)");
-  command.add_option("--limit-test", o.limit_test, "The same for the test split");
-  command.add_option("--seed", o.seed, "Seed of subsets, splits and shapes")->capture_default_str();
-}
+// What to load: a set by name or a folder, and the options that every command has.
+struct Source : DataOptions {
+  uint64_t seed = 0;
+
+  void add(CLI::App& command) {
+    command.add_option("NAME", data, "A set by name (see `ebclr data list`) or a folder of images")
+        ->required();
+    add_data_options(command, *this, /*with_data=*/false);
+    command.add_option("--seed", seed, "Seed of subsets, splits and shapes")->capture_default_str();
+  }
+  data::SourceOptions options() const {
+    return apply(*this, {.source = data, .grayscale = grayscale, .seed = seed});
+  }
+  data::TrainTest load(bool quiet) const { return data::load(options(), load_context(0, quiet)); }
+};
 
 void print_notes(const data::TrainTest& d) {
   for (const auto* s : {&d.train, &d.test})
@@ -67,7 +68,8 @@ void list(const std::filesystem::path& root, bool json) {
     fmt::print("{:<16} {}\n{:<16} {}\n", e.name, e.description, "", state);
   }
   fmt::print("{:<16} {}\n", "FOLDER",
-             "any folder of images (jpg, png, bmp, ppm, webp, tiff), one sub-folder per class or flat");
+             fmt::format("any folder of pictures ({}), one sub-folder per class or flat",
+                         image::readable_formats()));
 }
 
 // Prints each step once; on a terminal the bytes of a download run along.
@@ -118,7 +120,7 @@ void get(const std::vector<std::string>& names, data::FetchOptions options) {
 }
 
 struct ShowOptions {
-  data::SourceOptions source;
+  Source source;
   data::ViewOptions views;
   std::string out, split = "train", scope = "image";
   int64_t count = 10, view_count = 8;
@@ -130,12 +132,22 @@ std::string class_of(const data::ImageSet& set, int64_t image) {
   return label == data::kNoLabel ? "" : set.class_names[label];
 }
 
+// The class, the file, or both.
+std::string name_of(const data::ImageSet& set, int64_t image) {
+  const auto file = set.files.empty()
+                        ? ""
+                        : std::filesystem::path(set.files[static_cast<size_t>(image)]).filename().string();
+  const auto label = class_of(set, image);
+  return label.empty() ? file : file.empty() ? label : label + ": " + file;
+}
+
 void show(ShowOptions o) {
   if (o.count < 1 || o.count > 200)
     core::usage_error(kDataComponent, fmt::format("--count is {}; expected 1 to 200", o.count));
   if (o.view_count < 0 || o.view_count > 64)
     core::usage_error(kDataComponent, fmt::format("--views is {}; expected 0 to 64", o.view_count));
-  const auto both = data::load(o.source);
+  plot::check_png_name(o.out);
+  const auto both = o.source.load(false);
   const auto& set = o.split == "test" ? both.test : both.train;
   if (set.size() == 0) core::usage_error(kDataComponent, fmt::format("the {} split has no images", o.split));
   o.views.scope = o.scope == "batch" ? data::Scope::kBatch : data::Scope::kImage;
@@ -145,24 +157,33 @@ void show(ShowOptions o) {
   shown = data::select(shown, std::get<1>(torch::sort(shown.labels, true, 0, false)));
   const int scale = static_cast<int>(std::clamp<int64_t>(96 / shown.height(), 1, 4));
   std::vector<std::string> names;
-  for (int64_t i = 0; i < shown.size(); ++i) names.push_back(class_of(shown, i));
-  // Without views the images themselves fill the sheet.
-  const int across = o.view_count > 0 ? 1 : static_cast<int>(std::ceil(std::sqrt(shown.size())));
-  std::vector<plot::Image> columns = {plot::image_grid(shown.pixels, across, scale, names, "image")};
-  if (o.view_count > 0) {
-    const data::ViewMaker maker(o.views, shown.channels(), shown.height(), shown.width());
-    std::vector<torch::Tensor> views;
-    for (int64_t v = 0; v < o.view_count; ++v)
-      views.push_back(data::make_views(maker, shown, torch::arange(shown.size()), o.source.seed, o.epoch,
-                                       static_cast<uint64_t>(v), 0));
-    // [images, views, C, H, W] row by row
-    const auto grid = torch::stack(views, 1).flatten(0, 1);
-    std::vector<std::string> captions;
-    for (int64_t i = 0; i < shown.size(); ++i)
-      for (int64_t v = 0; v < o.view_count; ++v) captions.push_back(fmt::format("view {}", v + 1));
-    columns.push_back(plot::image_grid(grid, static_cast<int>(o.view_count), scale, captions, "views"));
+  for (int64_t i = 0; i < shown.size(); ++i) names.push_back(name_of(shown, i));
+  const std::string about =
+      fmt::format("{} ({}), {} x {} pixels", set.name, set.split, set.width(), set.height());
+  plot::Image sheet;
+  if (o.view_count == 0) {
+    // Without views the images themselves fill the sheet.
+    sheet = plot::image_grid(shown.pixels, {.columns = static_cast<int>(std::ceil(std::sqrt(shown.size()))),
+                                            .scale = scale,
+                                            .captions = names,
+                                            .title = about});
+  } else {
+    const data::ViewMaker maker(o.views, shown);
+    std::vector<torch::Tensor> columns = {data::to_unit_range(shown.pixels)};
+    std::vector<std::string> heads = {"image"};
+    for (int64_t v = 0; v < o.view_count; ++v) {
+      columns.push_back(data::make_views(maker, shown, torch::arange(shown.size()), o.source.seed, o.epoch,
+                                         static_cast<uint64_t>(v), 0));
+      heads.push_back(fmt::format("view {}", v + 1));
+    }
+    // [images, 1 + views, C, H, W] row by row
+    sheet = plot::image_grid(torch::stack(columns, 1).flatten(0, 1),
+                             {.columns = static_cast<int>(o.view_count) + 1,
+                              .scale = scale,
+                              .column_heads = heads,
+                              .row_heads = names,
+                              .title = about + ": images and the views that training sees"});
   }
-  const auto sheet = plot::side_by_side(columns);
   plot::write_png(o.out, sheet);
   print_notes(both);
   fmt::print("{}: {} images of {} ({}) with {} views each, {} x {} pixels\n", o.out, shown.size(), set.name,
@@ -197,15 +218,18 @@ nlohmann::json stats_of(const data::ImageSet& set) {
   return out;
 }
 
-void stats(const data::SourceOptions& source, bool json) {
+void stats(const Source& source, bool json) {
   const auto start = std::chrono::steady_clock::now();
-  const auto both = data::load(source);
+  const auto both = source.load(json);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   nlohmann::json out = {{"name", both.train.name}, {"load_seconds", seconds}, {"notes", both.train.notes}};
+  out["unreadable"] = nlohmann::json::array();
+  for (const auto& p : both.problems) out["unreadable"].push_back({{"file", p.path}, {"reason", p.reason}});
+  if (!both.list.empty()) out["fingerprint"] = both.list.fingerprint();
   out["train"] = stats_of(both.train);
   out["test"] = stats_of(both.test);
   if (json) {
-    fmt::print("{}\n", out.dump(2));
+    fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return;
   }
   fmt::print("{}: loaded in {:.2f} s\n", both.train.name, seconds);
@@ -234,6 +258,7 @@ void stats(const data::SourceOptions& source, bool json) {
                  out["test"].contains("classes") ? out["test"]["classes"].value(name, int64_t{0}) : 0);
   }
   print_notes(both);
+  for (const auto& p : both.problems) fmt::print("  {}: {}\n", p.path, p.reason);
 }
 
 }  // namespace
@@ -271,7 +296,7 @@ void add_data_commands(CLI::App& app) {
   {
     auto o = std::make_shared<ShowOptions>();
     auto* command = group->add_subcommand("show", "A sheet of images beside their augmented views");
-    add_source(*command, o->source);
+    o->source.add(*command);
     command->add_option("--out", o->out, "The PNG to write")->required();
     command->add_option("--views", o->view_count, "Views per image")->capture_default_str();
     command->add_option("--count", o->count, "Images")->capture_default_str();
@@ -292,12 +317,12 @@ void add_data_commands(CLI::App& app) {
   }
   {
     struct Options {
-      data::SourceOptions source;
+      Source source;
       bool json = false;
     };
     auto o = std::make_shared<Options>();
     auto* command = group->add_subcommand("stats", "Sizes, classes, means and deviations");
-    add_source(*command, o->source);
+    o->source.add(*command);
     command->add_flag("--json", o->json, "Print JSON");
     command->callback([o] { stats(o->source, o->json); });
   }

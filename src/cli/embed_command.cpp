@@ -12,6 +12,7 @@
 #include "cli/progress.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "data/folder.h"
 #include "eval/export_features.h"
 #include "eval/tsne.h"
 #include "plot/plot.h"
@@ -19,20 +20,58 @@
 namespace ebclr::cli {
 namespace {
 
-/// The images of a split, fit for the encoder.
-eval::Adapted load_split(const EncoderOptions& source, const data::SourceOptions& where,
-                         const run::Model& model, const std::string& split, int64_t most, uint64_t seed) {
-  auto picked = eval::pick_split(data::load(where), split);
+/// Images fit for the encoder, what to know about them, and files that could not be read.
+struct Loaded {
+  data::ImageSet set = {};
+  std::vector<std::string> notes = {};
+  std::vector<data::FileProblem> problems = {};
+};
+
+/// The images of a split.
+Loaded load_split(const EncoderOptions& source, const run::Run& run, const run::Model& model,
+                  const std::string& split, int64_t most, uint64_t seed) {
+  auto sets = source.images(run, /*rest=*/split == "all");
+  Loaded out{.problems = std::move(sets.problems)};
+  const auto notes = sets.train.notes;
+  const auto name = sets.train.name;
+  auto picked = eval::pick_split(std::move(sets), split);
   if (picked.size() == 0)
-    core::usage_error("eval", fmt::format("'{}' has no {} images; try another --split", where.source, split));
+    core::usage_error("eval", fmt::format("'{}' has no {} images; try another --split", name, split));
   if (most > 0) picked = data::limit(picked, most, seed);
-  return eval::adapt(std::move(picked), model.encoder->options().channels, model.image_shape,
-                     source.grayscale);
+  auto adapted =
+      eval::adapt(std::move(picked), model.encoder->options().channels, model.image_shape, source.grayscale);
+  out.set = std::move(adapted.set);
+  out.notes = notes;
+  out.notes.insert(out.notes.end(), adapted.notes.begin(), adapted.notes.end());
+  return out;
+}
+
+/// The images that were named one by one.
+Loaded load_files(const EncoderOptions& source, const std::vector<std::string>& files,
+                  const run::Model& model) {
+  const auto& shape = model.image_shape;
+  const int64_t size = source.image_size > 0 ? source.image_size : shape.size() == 3 ? shape[1] : 32;
+  auto adapted = eval::adapt(
+      data::read_files({files.begin(), files.end()}, {.image_size = size, .threads = source.runtime.threads}),
+      model.encoder->options().channels, shape, true);
+  return {std::move(adapted.set), std::move(adapted.notes), {}};
+}
+
+/// Files that could not be read, for JSON; names are made valid UTF-8 by the writer.
+nlohmann::json to_json(const std::vector<data::FileProblem>& problems) {
+  auto out = nlohmann::json::array();
+  for (const auto& p : problems) out.push_back({{"file", p.path}, {"reason", p.reason}});
+  return out;
+}
+
+std::string dump(const nlohmann::json& j) {
+  return j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 struct EmbedArgs {
   EncoderOptions encoder;
-  std::string out, what = "features", split = "all";
+  std::string out = "embeddings.npy", what = "features", split;
+  std::vector<std::string> files;
   bool csv = false;
 };
 
@@ -42,7 +81,9 @@ void run_embed(EmbedArgs& a) {
   const auto run = source.open();
   const auto model = source.load(run);
   const auto where = source.source(run);
-  const auto adapted = load_split(source, where, model, a.split, 0, 0);
+  const auto adapted = a.files.empty()
+                           ? load_split(source, run, model, source.split_or(run, a.split, "all"), 0, 0)
+                           : load_files(source, a.files, model);
   ProgressLine line(source.json);
   const auto result = eval::export_features(
       model, adapted.set,
@@ -53,26 +94,26 @@ void run_embed(EmbedArgs& a) {
   std::vector<std::string> files;
   for (const auto& f : result.files) files.push_back(f.string());
   if (source.json) {
-    fmt::print("{}\n", nlohmann::json{{"run", source.run},
-                                      {"data", where.source},
-                                      {"split", adapted.set.split},
-                                      {"what", a.what},
-                                      {"images", result.images},
-                                      {"dimensions", result.dimensions},
-                                      {"epoch", model.position.epoch},
-                                      {"files", files},
-                                      {"notes", adapted.notes}}
-                           .dump(2));
+    fmt::print("{}\n", dump({{"run", source.run},
+                             {"data", where.source},
+                             {"unreadable", to_json(adapted.problems)},
+                             {"split", adapted.set.split},
+                             {"what", a.what},
+                             {"images", result.images},
+                             {"dimensions", result.dimensions},
+                             {"epoch", model.position.epoch},
+                             {"files", files},
+                             {"notes", adapted.notes}}));
     return;
   }
   for (const auto& n : adapted.notes) fmt::print("note: {}\n", n);
-  fmt::print("{} of {} {} images, {} dimensions: {}\n", a.what, result.images, where.source,
-             result.dimensions, core::join(files, ", "));
+  fmt::print("{} of {} images ({}), {} dimensions: {}\n", a.what, result.images,
+             a.files.empty() ? where.source : "given one by one", result.dimensions, core::join(files, ", "));
 }
 
 struct MapArgs {
   EncoderOptions encoder;
-  std::string out, method = "both", split = "test";
+  std::string out, method = "both", split;
   int64_t points = 2000;
   int iterations = 750;
   double perplexity = 30;
@@ -81,10 +122,12 @@ struct MapArgs {
 
 void run_map(MapArgs& a) {
   auto& source = a.encoder;
+  plot::check_png_name(a.out);  // before anything takes time
   const auto run = source.open();
   const auto model = source.load(run);
   const auto where = source.source(run);
-  const auto adapted = load_split(source, where, model, a.split, a.points, a.seed);
+  const auto adapted =
+      load_split(source, run, model, source.split_or(run, a.split, "test"), a.points, a.seed);
   ProgressLine line(source.json);
   eval::FeatureOptions f;
   f.progress = [&](double share) { line.show("features", share); };
@@ -94,12 +137,19 @@ void run_map(MapArgs& a) {
                       "features are NaN or infinite; the encoder has diverged: use an earlier checkpoint");
   std::vector<plot::Image> pictures;
   const auto draw = [&](const torch::Tensor& points, const char* name) {
+    const bool bare = !adapted.set.labels.defined() || adapted.set.labels.max().item<int64_t>() < 0;
     pictures.push_back(
-        plot::scatter_map(points, adapted.set.labels, adapted.set.class_names,
-                          {.title = fmt::format("{} of {} on {}, epoch {}", name, run.config().method.name,
-                                                where.source, model.position.epoch),
-                           .width = 560,
-                           .height = 580}));
+        bare ? plot::thumbnail_map(
+                   points, adapted.set.pixels,
+                   {.title = fmt::format("{} of {}, epoch {}", name, adapted.set.name, model.position.epoch),
+                    .width = 720,
+                    .height = 740})
+             : plot::scatter_map(
+                   points, adapted.set.labels, adapted.set.class_names,
+                   {.title = fmt::format("{} of {} on {}, epoch {}", name, run.config().method.name,
+                                         where.source, model.position.epoch),
+                    .width = 560,
+                    .height = 580}));
   };
   if (a.method != "tsne") draw(eval::pca(features, 2), "PCA");
   if (a.method != "pca") {
@@ -111,13 +161,13 @@ void run_map(MapArgs& a) {
   line.clear();
   plot::write_png(a.out, plot::side_by_side(pictures));
   if (source.json) {
-    fmt::print("{}\n", nlohmann::json{{"run", source.run},
-                                      {"data", where.source},
-                                      {"points", features.size(0)},
-                                      {"method", a.method},
-                                      {"file", a.out},
-                                      {"notes", adapted.notes}}
-                           .dump(2));
+    fmt::print("{}\n", dump({{"run", source.run},
+                             {"data", where.source},
+                             {"unreadable", to_json(adapted.problems)},
+                             {"points", features.size(0)},
+                             {"method", a.method},
+                             {"file", a.out},
+                             {"notes", adapted.notes}}));
     return;
   }
   for (const auto& n : adapted.notes) fmt::print("note: {}\n", n);
@@ -130,20 +180,21 @@ void add_embed_command(CLI::App& app) {
   auto o = std::make_shared<EmbedArgs>();
   auto* c = app.add_subcommand("embed", "Write features of images as a NumPy array");
   o->encoder.add(*c);
-  c->add_option("--out", o->out, "File that ends in .npy")->required();
+  c->add_option("FILE", o->files, "Only these pictures (default: all images of the run, or of --data)");
+  c->add_option("--out", o->out, "File that ends in .npy (default: embeddings.npy)");
   c->add_option("--what", o->what, "features (before the head) or projection")
       ->check(CLI::IsMember({"features", "projection"}))
       ->capture_default_str();
-  c->add_option("--split", o->split, "train, test or all")
-      ->check(CLI::IsMember({"train", "test", "all"}))
-      ->capture_default_str();
+  c->add_option("--split", o->split, "train, test or all (default: all)")
+      ->check(CLI::IsMember({"train", "test", "all"}));
   c->add_flag("--csv", o->csv, "Also write file, label and features as CSV");
   c->callback([o] { run_embed(*o); });
 }
 
 void add_map_command(CLI::App& app) {
   auto o = std::make_shared<MapArgs>();
-  auto* c = app.add_subcommand("map", "Picture of the features in two dimensions, coloured by label");
+  auto* c = app.add_subcommand(
+      "map", "Picture of the features in two dimensions: thumbnails, or dots coloured by label");
   o->encoder.add(*c);
   c->add_option("--out", o->out, "PNG to write")->required();
   c->add_option("--method", o->method, "pca, tsne or both")
@@ -152,9 +203,8 @@ void add_map_command(CLI::App& app) {
   c->add_option("--points", o->points, "Images on the map, class-balanced")
       ->check(CLI::Range(4, 5000))
       ->capture_default_str();
-  c->add_option("--split", o->split, "train, test or all")
-      ->check(CLI::IsMember({"train", "test", "all"}))
-      ->capture_default_str();
+  c->add_option("--split", o->split, "train, test or all (default: all of a folder, test of a named set)")
+      ->check(CLI::IsMember({"train", "test", "all"}));
   c->add_option("--perplexity", o->perplexity, "Perplexity of t-SNE")
       ->check(CLI::Range(1.0, 1000.0))
       ->capture_default_str();

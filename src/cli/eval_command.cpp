@@ -144,7 +144,7 @@ void run_judges(EvalArgs& a, const Judges& judges) {
   auto model = source.load(run);
   const auto where = source.source(run);
   ProgressLine line(source.json);
-  const auto sets = eval::make_eval_sets(data::load(where), model.encoder->options().channels,
+  const auto sets = eval::make_eval_sets(source.images(run), model.encoder->options().channels,
                                          model.image_shape, source.grayscale);
   const auto rows = judge_all(a, judges, run, model, sets, line.function());
   line.clear();

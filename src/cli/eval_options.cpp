@@ -1,36 +1,44 @@
 #include "cli/eval_options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "data/other_set.h"
 #include "engine/engine.h"
+#include "run/images.h"
 
 namespace ebclr::cli {
 
 void EncoderOptions::add(CLI::App& c, bool with_data) {
   c.add_option("RUN", run, "Run folder")->required();
   c.add_option("--checkpoint", checkpoint, "Epoch number or 'last'")->capture_default_str();
-  if (with_data) c.add_option("--data", data, "Set by name or folder of images (default: the run's own)");
-  c.add_option("--data-root", data_root, "Where sets are kept (default: the run's, else $EBCLR_DATA)");
-  c.add_option("--image-size", image_size, "Folders: short side after resizing (default: the run's)");
-  c.add_option("--labels-csv", labels_csv, "Folders: CSV of path,label");
-  c.add_option("--test-fraction", test_fraction, "Folders: part that becomes the test split");
-  c.add_option("--limit", limit, "At most this many train images, class-balanced (0: all)");
-  c.add_option("--limit-test", limit_test, "The same for the test split");
-  c.add_flag("--grayscale", grayscale, "Convert colour images for a grey encoder");
+  add_data_options(c, *this, with_data);
   add_runtime_options(c, runtime_options);
   c.add_flag("--json", json, "Print JSON instead of a table");
 }
 
 data::SourceOptions EncoderOptions::source(const run::Run& r) const {
-  auto o = data::other_set(r.config().data, data);
-  if (!data_root.empty()) o.data_root = data_root;
-  if (image_size > 0) o.image_size = image_size;
-  if (!labels_csv.empty()) o.labels_csv = labels_csv;
-  if (test_fraction >= 0) o.test_fraction = test_fraction;
-  if (limit >= 0) o.limit = limit;
-  if (limit_test >= 0) o.limit_test = limit_test;
-  return o;
+  auto base = data::other_set(r.config().data, data);
+  // A run's folder that was moved is still the run's: other_set would forget its limits and labels.
+  if (!data.empty() && run::is_moved(r, data)) {
+    base = r.config().data;
+    base.source = data;
+  }
+  return apply(static_cast<const DataOptions&>(*this), base);
+}
+
+std::string EncoderOptions::split_or(const run::Run& r, const std::string& asked,
+                                     const std::string& named) const {
+  return !asked.empty() ? asked : data::is_folder(source(r).source) ? "all" : named;
+}
+
+data::TrainTest EncoderOptions::images(const run::Run& r, bool rest) const {
+  auto context = load_context(runtime.threads, json);
+  auto where = source(r);
+  // All images of a folder unless restricted here: what training left out is asked for too.
+  context.rest = rest && limit < 0;
+  context.limit = std::max<int64_t>(limit, 0);
+  return run::load_images(r.folder(), where, context);
 }
 
 run::Run EncoderOptions::open() {

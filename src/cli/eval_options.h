@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/data_options.h"
 #include "cli/runtime.h"
 #include "data/catalog.h"
 #include "eval/judge.h"
@@ -12,18 +13,19 @@
 namespace ebclr::cli {
 
 /// Which run, which checkpoint, which images.
-struct EncoderOptions {
-  std::string run, data, checkpoint = "last", data_root;
-  int64_t image_size = 0, limit = -1, limit_test = -1;
-  double test_fraction = -1;
-  std::string labels_csv;
-  bool grayscale = false, json = false;
+struct EncoderOptions : DataOptions {
+  std::string run, checkpoint = "last";
+  bool json = false;
   RuntimeOptions runtime_options;
   Runtime runtime;  ///< set by open()
 
   void add(CLI::App& command, bool with_data = true);
   /// The images that are meant: the run's own, or another set.
   data::SourceOptions source(const run::Run& run) const;
+  /// "all" for folders, `named` for sets with a name, unless `asked` says something.
+  std::string split_or(const run::Run& run, const std::string& asked, const std::string& named) const;
+  /// Those images, with the split that the run was trained with; `rest` also what is in neither split.
+  data::TrainTest images(const run::Run& run, bool rest = false) const;
   /// Makes the machine ready and opens the run.
   run::Run open();
   /// The asked checkpoint on its device.

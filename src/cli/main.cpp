@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <new>
 
@@ -17,6 +18,37 @@ int fail(int code, const std::string& text) {
   std::fflush(stdout);
   if (!text.empty()) fmt::print(stderr, "ebclr: {}\n", core::one_line(text.substr(0, text.find('\n'))));
   return code;
+}
+
+// The command that the words lead to, as far as they name commands.
+const CLI::App* command_of(const CLI::App& app, const std::vector<std::string>& words, size_t& at) {
+  const CLI::App* command = &app;
+  for (at = 0; at < words.size(); ++at) {
+    const auto found =
+        command->get_subcommands([&](const CLI::App* c) { return c->get_name() == words[at]; });
+    if (found.empty()) break;
+    command = found[0];
+  }
+  return command;
+}
+
+// What was probably meant: the nearest command or option to a word that is neither. Empty: no idea.
+std::string suggestion(const CLI::App& app, const std::vector<std::string>& words) {
+  size_t at = 0;
+  const CLI::App* command = command_of(app, words, at);
+  std::vector<std::string> options, commands;
+  for (const auto* c : command->get_subcommands([](const CLI::App*) { return true; }))
+    commands.push_back(c->get_name());
+  for (const auto* o : command->get_options([](const CLI::Option*) { return true; }))
+    for (const auto& name : o->get_lnames()) options.push_back("--" + name);
+  if (at < words.size() && !commands.empty() && !words[at].starts_with("-"))
+    if (const auto near = ebclr::core::nearest(words[at], commands)) return *near;
+  for (; at < words.size(); ++at) {
+    const std::string word = words[at].substr(0, words[at].find('='));
+    if (!word.starts_with("--") || std::find(options.begin(), options.end(), word) != options.end()) continue;
+    if (const auto near = ebclr::core::nearest(word, options)) return *near;
+  }
+  return "";
 }
 
 }  // namespace
@@ -35,7 +67,14 @@ int main(int argc, char** argv) {
   } catch (const CLI::CallForVersion& e) {
     return app.exit(e);
   } catch (const CLI::ParseError& e) {
-    return fail(2, fmt::format("{}; `ebclr --help` lists the commands", e.what()));
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    const auto meant = suggestion(app, words);
+    size_t at = 0;
+    const auto* command = command_of(app, words, at);
+    return fail(2, fmt::format("{}{}; `ebclr{}{} --help` lists the {}", e.what(),
+                               meant.empty() ? "" : fmt::format("; did you mean {}?", meant),
+                               command == &app ? "" : " ", command == &app ? "" : command->get_name(),
+                               command == &app ? "commands" : "options"));
   } catch (const core::Error& e) {
     if (e.code() == core::ExitCode::kInterrupted) return static_cast<int>(e.code());
     return fail(static_cast<int>(e.code()), e.what());

@@ -7,16 +7,20 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/data_options.h"
 #include "cli/runtime.h"
 #include "core/csv.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/npy.h"
+#include "data/folder.h"
 #include "data/other_set.h"
 #include "density/samples.h"
+#include "eval/export_features.h"
 #include "eval/features.h"
 #include "eval/metrics.h"
 #include "plot/plot.h"
+#include "run/images.h"
 #include "run/run.h"
 
 namespace ebclr::cli {
@@ -25,37 +29,55 @@ namespace fs = std::filesystem;
 
 /// The run's density at a checkpoint.
 density::Density load(const run::Run& run, const std::string& checkpoint, const std::string& data_root,
-                      const Runtime& runtime, int64_t references, int64_t seed) {
+                      const std::string& moved, const Runtime& runtime, int64_t references, int64_t seed) {
+  if (run.config().method.name != "ebclr")
+    fmt::print(
+        stderr,
+        "warning: {} was trained by {}, which learns no density; its energies only say how near an image's "
+        "projection is to those of train images\n",
+        run.folder().root.string(), run.config().method.name);
   return density::load_density(run, {.checkpoint = checkpoint,
                                      .data_root = data_root,
+                                     .data = moved,
                                      .references = references,
                                      .seed = static_cast<uint64_t>(seed),
                                      .placement = runtime.placement()});
 }
 
 struct SampleArgs {
-  std::string folder, checkpoint = "last", init = "data", out = "samples.png", npy, data_root;
-  int64_t count = 64, steps = 100, references = 128, seed = 0;
+  std::string folder, checkpoint = "last", init = "data", out = "samples.png", npy, data, data_root;
+  int64_t count = 64, steps = 0, references = 512, seed = 0;
   bool json = false;
   RuntimeOptions runtime;
 };
 
-void sample(const SampleArgs& a) {
+/// Chains that start at data or in the buffer are near images already; from noise the way is longer.
+int64_t default_steps(const std::string& init) {
+  return init == "uniform" ? 1000 : 400;
+}
+
+void sample(SampleArgs a) {
+  if (a.steps == 0) a.steps = default_steps(a.init);
+  plot::check_png_name(a.out);  // before anything takes time
   const auto runtime = apply(a.runtime);
   const auto run = run::Run::open(a.folder);
-  auto density = load(run, a.checkpoint, a.data_root, runtime, a.references, a.seed);
+  auto density = load(run, a.checkpoint, a.data_root, a.data, runtime, a.references, a.seed);
   density::ChainStarts starts(run, density, a.init, static_cast<uint64_t>(a.seed));
-  const auto result =
-      density::draw_samples(density, starts.next(a.count).to(runtime.device),
-                            {.steps = a.steps, .age = starts.age(), .seed = static_cast<uint64_t>(a.seed)});
+  const auto begin = starts.next(a.count).to(runtime.device);
+  const auto result = density::draw_samples(
+      density, begin, {.steps = a.steps, .age = starts.age(), .seed = static_cast<uint64_t>(a.seed)});
+  // Mean change of a pixel, as a part of the range [-1, 1]: small means that one looks at the starts.
+  const double moved = (result.samples - begin).abs().mean().item<double>() / 2;
   const auto grid = result.samples.to(torch::kCPU);
   std::vector<std::string> captions;
   for (int64_t i = 0; i < grid.size(0); ++i)
     captions.push_back(fmt::format("{:.2f}", result.energy_end[i].item<double>()));
   const int columns = static_cast<int>(std::ceil(std::sqrt(static_cast<double>(grid.size(0)))));
-  plot::write_png(a.out, plot::image_grid(grid, columns, grid.size(2) <= 32 ? 3 : 1, captions,
-                                          fmt::format("{} samples after {} steps from {}; energy below each",
-                                                      grid.size(0), a.steps, a.init)));
+  plot::write_png(
+      a.out, plot::image_grid(grid, columns, grid.size(2) <= 32 ? 3 : 1, captions,
+                              fmt::format("{} samples after {} steps from {}, pixels moved by {:.0f} % of "
+                                          "their range; energy below each",
+                                          grid.size(0), a.steps, a.init, 100 * moved)));
   if (!a.npy.empty()) core::write_npy(a.npy, grid);
   const double before = result.energy_start.mean().item<double>(),
                after = result.energy_end.mean().item<double>();
@@ -64,57 +86,98 @@ void sample(const SampleArgs& a) {
                                               {"count", grid.size(0)},
                                               {"steps", a.steps},
                                               {"init", a.init},
+                                              {"moved", moved},
                                               {"energy_start", before},
                                               {"energy_end", after},
                                               {"out_of_range", result.out_of_range}}
                            .dump(2));
   } else {
     fmt::print(
-        "{}: {} samples, mean energy {:.3f} -> {:.3f} in {} steps, {:.1f} % of pixels outside [-1, 1]\n",
-        a.out, grid.size(0), before, after, a.steps, 100 * result.out_of_range);
+        "{}: {} samples, mean energy {:.3f} -> {:.3f} in {} steps, pixels moved by {:.1f} % of their range, "
+        "{:.1f} % of "
+        "them outside [-1, 1]\n",
+        a.out, grid.size(0), before, after, a.steps, 100 * moved, 100 * result.out_of_range);
+    if (moved < 0.05)
+      fmt::print(
+          "note: the chains have hardly moved, so these are little more than the {} they started from; try "
+          "more "
+          "--steps\n",
+          a.init == "data" ? "train views" : "chains");
   }
 }
 
-struct EnergyArgs {
-  std::string folder, checkpoint = "last", data, against, out = "energy.csv", plot, data_root;
-  int64_t references = 512, limit = 0, seed = 0;
-  bool json = false, grayscale = false;
+struct EnergyArgs : DataOptions {
+  std::string folder, checkpoint = "last", against, out = "energy.csv", plot, split;
+  std::vector<std::string> files;
+  int64_t references = 512, seed = 0;
+  bool json = false;
   RuntimeOptions runtime;
 };
 
+struct JudgedSet {
+  std::string name;
+  data::ImageSet set;
+  torch::Tensor energies;
+};
+
+/// Which images are meant: single files, the run's own (also where they were moved to), or another set.
+data::ImageSet images_for_energy(const EnergyArgs& a, const run::Run& run, const run::Model& model,
+                                 const std::string& name, int threads,
+                                 std::vector<data::FileProblem>& problems) {
+  const auto& own = run.config().data;
+  if (!a.files.empty() && name == a.files[0])
+    return data::read_files({a.files.begin(), a.files.end()},
+                            {.image_size = model.image_shape.at(1), .threads = threads});
+  auto base = data::other_set(own, name);
+  if (run::is_moved(run, name)) {
+    base = own;
+    base.source = name;
+  }
+  auto source = apply(static_cast<const DataOptions&>(a), base);
+  auto context = load_context(threads, a.json);
+  context.limit = std::max<int64_t>(a.limit, 0);
+  const std::string split = !a.split.empty() ? a.split : data::is_folder(source.source) ? "all" : "test";
+  context.rest = split == "all" && a.limit < 0;
+  if (a.limit >= 0) source.limit = source.limit_test = a.limit;
+  auto sets = run::load_images(run.folder(), source, context);
+  for (const auto& n : sets.train.notes) fmt::print(stderr, "note: {}: {}\n", name, n);
+  problems.insert(problems.end(), sets.problems.begin(), sets.problems.end());
+  return eval::pick_split(std::move(sets), sets.test.size() > 0 ? split : "all");
+}
+
 void energy(const EnergyArgs& a) {
+  if (!a.plot.empty()) plot::check_png_name(a.plot);
   const auto runtime = apply(a.runtime);
   const auto run = run::Run::open(a.folder);
-  auto density = load(run, a.checkpoint, a.data_root, runtime, a.references, a.seed);
+  const bool moved = !a.data.empty() && run::is_moved(run, a.data);
+  auto density = load(run, a.checkpoint, a.data_root, moved ? a.data : "", runtime, a.references, a.seed);
   const auto& config = run.config();
-  struct Part {
-    std::string name;
-    data::ImageSet set;
-    torch::Tensor energies;
-  };
-  std::vector<Part> parts;
-  for (const auto& name : {a.data.empty() ? config.data.source : a.data, a.against}) {
+  std::vector<JudgedSet> parts;
+  std::vector<data::FileProblem> problems;
+  const std::string first = !a.files.empty() ? a.files[0] : a.data.empty() ? config.data.source : a.data;
+  for (const auto& name : {first, a.against}) {
     if (name.empty()) continue;
-    auto source = data::other_set(config.data, name);
-    source.limit = source.limit_test = a.limit;
-    if (!a.data_root.empty()) source.data_root = a.data_root;
-    auto sets = data::load(source);
-    auto set = sets.test.size() > 0 ? std::move(sets.test) : std::move(sets.train);
-    auto adapted = eval::adapt(std::move(set), density.model.encoder->options().channels,
-                               density.model.image_shape, a.grayscale);
+    auto adapted =
+        eval::adapt(images_for_energy(a, run, density.model, name, runtime.threads, problems),
+                    density.model.encoder->options().channels, density.model.image_shape, a.grayscale);
     for (const auto& n : adapted.notes) fmt::print(stderr, "note: {}: {}\n", name, n);
     auto e = density::energies(density, adapted.set);
     parts.push_back({name, std::move(adapted.set), e});
   }
-  std::string csv = core::csv_line({"set", "image", "file", "label", "energy"});
+  std::string csv = core::csv_line({"set", "split", "image", "file", "label", "energy"});
   for (const auto& p : parts)
     for (int64_t i = 0; i < p.energies.size(0); ++i)
       csv += core::csv_line(
-          {p.name, std::to_string(i), p.set.files.empty() ? "" : p.set.files[static_cast<size_t>(i)],
+          {p.name, p.set.splits.empty() ? p.set.split : p.set.splits[static_cast<size_t>(i)],
+           std::to_string(i), p.set.files.empty() ? "" : p.set.files[static_cast<size_t>(i)],
            std::to_string(p.set.labels[i].item<int64_t>()), fmt::format("{}", p.energies[i].item<float>())});
   core::write_atomically(a.out, csv, "energy");
   std::vector<plot::Sample> samples;
-  nlohmann::ordered_json j = {{"out", a.out}, {"sets", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json j = {{"out", a.out},
+                              {"references", density.references.size(0)},
+                              {"unreadable", nlohmann::ordered_json::array()},
+                              {"sets", nlohmann::ordered_json::array()}};
+  for (const auto& p : problems) j["unreadable"].push_back({{"file", p.path}, {"reason", p.reason}});
   for (const auto& p : parts) {
     const auto e = p.energies.to(torch::kFloat64).contiguous();
     samples.push_back({p.name, {e.data_ptr<double>(), e.data_ptr<double>() + e.numel()}});
@@ -135,7 +198,7 @@ void energy(const EnergyArgs& a) {
     j["auroc"] = eval::auroc(scores, outside);
   }
   if (a.json) {
-    fmt::print("{}\n", j.dump(2));
+    fmt::print("{}\n", j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     return;
   }
   for (const auto& s : j["sets"])
@@ -144,6 +207,11 @@ void energy(const EnergyArgs& a) {
   if (j.contains("auroc"))
     fmt::print("AUROC of telling {} from {} by energy: {:.3f} (0.5 is chance)\n", parts[1].name,
                parts[0].name, j["auroc"].get<double>());
+  fmt::print(
+      "energies are against {} views of train images; training itself compares with the views of a batch, so "
+      "its "
+      "logged energies differ by about log({} / {})\n",
+      density.references.size(0), density.references.size(0), config.train.batch_size);
   fmt::print("wrote {} and {}\n", a.out, picture);
 }
 
@@ -157,9 +225,8 @@ void add_sample_commands(CLI::App& app) {
   sample_command->add_option("--count", s->count, "Images")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  sample_command->add_option("--steps", s->steps, "Langevin steps")
-      ->check(CLI::Range(1, 1000000))
-      ->capture_default_str();
+  sample_command->add_option("--steps", s->steps, "Langevin steps (default: 400, from uniform noise 1000)")
+      ->check(CLI::Range(1, 1000000));
   sample_command->add_option("--init", s->init, "Where chains start")
       ->check(CLI::IsMember({"data", "uniform", "buffer"}))
       ->capture_default_str();
@@ -167,6 +234,7 @@ void add_sample_commands(CLI::App& app) {
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   sample_command->add_option("--seed", s->seed, "Seed of starts and noise")->check(CLI::NonNegativeNumber);
+  sample_command->add_option("--data", s->data, "Where the run's folder of images lies now");
   sample_command->add_option("--data-root", s->data_root, "Where named sets are kept");
   sample_command->add_option("--out", s->out, "PNG to write")->capture_default_str();
   sample_command->add_option("--npy", s->npy, "Also write the images as .npy");
@@ -178,21 +246,21 @@ void add_sample_commands(CLI::App& app) {
   auto* energy_command =
       app.add_subcommand("energy", "Energy of each image; how well it tells one set from another");
   energy_command->add_option("RUN", e->folder, "Run folder")->required();
-  energy_command->add_option("--data", e->data, "Images to judge (default: those of the run)");
+  energy_command->add_option("FILE", e->files,
+                             "Only these pictures (default: all images of the run, or of --data)");
+  add_data_options(*energy_command, *e);
+  energy_command
+      ->add_option("--split", e->split, "train, test or all (default: all of a folder, test of a named set)")
+      ->check(CLI::IsMember({"train", "test", "all"}));
   energy_command->add_option("--against", e->against,
                              "Images that do not belong (out-of-distribution AUROC)");
   energy_command->add_option("--checkpoint", e->checkpoint, "Epoch or last")->capture_default_str();
-  energy_command->add_option("--limit", e->limit, "At most this many images of each set (0: all)")
-      ->check(CLI::NonNegativeNumber);
   energy_command->add_option("--references", e->references, "Views that define the marginal")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   energy_command->add_option("--seed", e->seed, "Seed of the reference views")->check(CLI::NonNegativeNumber);
-  energy_command->add_option("--data-root", e->data_root, "Where named sets are kept");
   energy_command->add_option("--out", e->out, "CSV to write")->capture_default_str();
   energy_command->add_option("--plot", e->plot, "Histogram PNG (default: beside the CSV)");
-  energy_command->add_flag("--grayscale", e->grayscale,
-                           "Read colour images as grey where the encoder is grey");
   energy_command->add_flag("--json", e->json, "Print the outcome as JSON");
   add_runtime_options(*energy_command, e->runtime);
   energy_command->callback([e] { energy(*e); });

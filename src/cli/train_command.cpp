@@ -4,6 +4,8 @@
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,7 +16,10 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/catalog.h"
+#include "data/folder.h"
 #include "eval/features.h"
+#include "run/images.h"
+#include "train/advice.h"
 #include "train/trainer.h"
 
 namespace ebclr::cli {
@@ -24,8 +29,16 @@ namespace fs = std::filesystem;
 struct TrainArgs {
   ConfigOptions config;
   RuntimeOptions runtime;
-  std::string out, resume;
+  std::string out, resume, budget, probe;
   bool quiet = false, json = false;
+};
+
+// What the command line asks for before anything is measured or loaded.
+struct Plan {
+  run::Config config = {};
+  run::RunFolder folder = {};
+  std::vector<run::Layer> layers = {};  // of the user
+  bool chosen = false;                  // a folder without a configuration: settings are chosen for it
 };
 
 // runs/ebclr-cifar10, or with a number behind it when that is taken.
@@ -39,75 +52,181 @@ fs::path default_folder(const run::Config& c) {
   }
 }
 
+Plan plan_resume(const TrainArgs& a, std::vector<std::string>& warnings) {
+  if (!a.config.config.empty() || !a.out.empty() || !a.budget.empty() || !a.probe.empty())
+    core::usage_error(
+        "train",
+        "--resume takes everything from the run folder; --config, --out, --budget and --probe do not go "
+        "with it");
+  Plan p{.folder = {a.resume}};
+  // Only the length of a run and the place of its images may change on the way; anything else would not be
+  // the same run.
+  p.layers = {run::read_run_layer(run::Run::open(a.resume).folder().config())};
+  for (auto& layer : layers_of(a.config, warnings)) {
+    const auto& key = layer.values[0].first;
+    if (key != "train.epochs" && key != "data.root" && key != "data.source" && key != "data.cache")
+      core::usage_error("train",
+                        fmt::format("{} cannot change {} of a run that has begun", layer.origin, key));
+    p.layers.push_back(layer);
+  }
+  p.config = run::resolve(p.layers);
+  return p;
+}
+
+Plan plan_new(const TrainArgs& a, std::vector<std::string>& warnings) {
+  Plan p;
+  p.layers = layers_of(a.config, warnings);
+  if (!a.probe.empty()) {
+    std::error_code ec;
+    p.layers.push_back({"--probe", {{"monitor.probe", fs::weakly_canonical(a.probe, ec).string()}}});
+  }
+  p.config = run::resolve(p.layers);
+  if (p.config.data.source.empty())
+    core::usage_error("train",
+                      "no images: give --data NAME|DIR or a configuration with data.source (try --config "
+                      "quick/ebclr_fmnist)");
+  p.chosen = data::is_folder(p.config.data.source) && a.config.config.empty();
+  if (!a.budget.empty() && !p.chosen)
+    core::usage_error("train",
+                      "--budget chooses settings for --data FOLDER without --config; give --epochs instead");
+  p.folder.root = a.out.empty() ? default_folder(p.config) : fs::path(a.out);
+  return p;
+}
+
+// Puts advice below what the user said; the reasons for values that the user overrides are not printed.
+void take_advice(Plan& p, const train::Advice& advice, std::vector<run::Layer>& chosen, bool quiet) {
+  chosen.push_back({"chosen for these images", advice.values});
+  auto all = chosen;
+  all.insert(all.end(), p.layers.begin(), p.layers.end());
+  p.config = run::resolve(all);
+  for (const auto& r : advice.reasons)
+    if (!quiet) fmt::print("  {}\n", r);
+}
+
+// Settings from the number and size of the images.
+void choose_settings(Plan& p, std::vector<run::Layer>& chosen, bool quiet) {
+  const auto survey = data::survey(p.config.data.source);
+  if (!quiet)
+    fmt::print("{}: {} pictures; chosen for them (--config or --set change it):\n", p.config.data.source,
+               survey.files);
+  take_advice(p,
+              train::advise({.images = survey.files,
+                             .median_side = survey.median_side,
+                             .image_size = p.config.data.image_size}),
+              chosen, quiet);
+}
+
+// Epochs, buffer and logs from the machine's speed and the time that may be spent.
+void choose_length(Plan& p, std::vector<run::Layer>& chosen, const data::ImageSet& images,
+                   const Runtime& runtime, const std::string& budget, bool quiet) {
+  const std::vector<int64_t> shape = {images.channels(), images.height(), images.width()};
+  const double seconds = train::parse_duration(budget.empty() ? "30m" : budget);
+  const double step = train::seconds_per_step(p.config, shape, runtime.placement());
+  take_advice(p, train::fit_budget(p.config, images.size(), shape, step, seconds), chosen, quiet);
+  const double all =
+      step * static_cast<double>(p.config.train.epochs *
+                                 std::max<int64_t>(1, images.size() / p.config.train.batch_size));
+  const auto end =
+      std::chrono::system_clock::to_time_t(std::chrono::system_clock::now()) + static_cast<time_t>(all);
+  std::tm tm{};
+  ::localtime_r(&end, &tm);
+  char clock[32];
+  std::strftime(clock, sizeof clock, "%H:%M", &tm);
+  if (!quiet) fmt::print("expected end: about {} ({} of training)\n", clock, core::human_seconds(all));
+}
+
+// Labelled images to watch training by: the probe's, else the run's own.
+void set_monitor(train::Trainer& trainer, const run::Config& config, const data::ImageSet& images,
+                 const data::ImageSet& test, int threads) {
+  if (config.monitor.knn_every == 0) return;
+  const eval::KnnMonitorOptions options{
+      .train = config.monitor.train, .test = config.monitor.test, .seed = config.train.seed};
+  if (!config.monitor.probe.empty()) {
+    const auto probe = data::load_probe(
+        config.monitor.probe,
+        {.image_size = images.height(), .grayscale = images.channels() == 1, .threads = threads},
+        config.train.seed);
+    trainer.set_monitor(eval::make_knn_monitor(trainer.method().encoder(), probe.train, probe.test, options));
+    return;
+  }
+  trainer.set_monitor(eval::make_knn_monitor(trainer.method().encoder(), images, test, options));
+}
+
 void train(const TrainArgs& a) {
   std::vector<std::string> warnings;
-  run::Config config;
-  run::RunFolder folder;
-  if (!a.resume.empty()) {
-    if (!a.config.config.empty() || !a.config.data.empty() || !a.out.empty())
-      core::usage_error(
-          "train",
-          "--resume takes everything from the run folder; --config, --data and --out do not go with it");
-    folder.root = a.resume;
-    // Only the length of a run may be changed on the way; anything else would not be the same run.
-    std::vector<run::Layer> layers = {run::read_run_layer(run::Run::open(a.resume).folder().config())};
-    for (auto& layer : layers_of(a.config, warnings)) {
-      if (layer.values[0].first != "train.epochs" && layer.values[0].first != "data.root")
-        core::usage_error("train", fmt::format("{} cannot change {} of a run that has begun", layer.origin,
-                                               layer.values[0].first));
-      layers.push_back(layer);
-    }
-    config = run::resolve(layers);
-  } else {
-    config = run::resolve(layers_of(a.config, warnings));
-    if (config.data.source.empty())
-      core::usage_error("train",
-                        "no images: give --data NAME|DIR or a configuration with data.source (try --config "
-                        "quick/ebclr_fmnist)");
-    folder.root = a.out.empty() ? default_folder(config) : fs::path(a.out);
-  }
-  train::check_run_folder(folder, !a.resume.empty());  // before minutes are spent on reading images
+  const bool resume = !a.resume.empty();
+  Plan p = resume ? plan_resume(a, warnings) : plan_new(a, warnings);
+  train::check_run_folder(p.folder, resume);  // before minutes are spent on reading images
   const auto runtime = apply(a.runtime);
   TrainProgress progress(a.quiet);
   for (const auto& w : warnings) progress.on_warning(w);
+  const bool silent = a.quiet || a.json;
+  std::vector<run::Layer> chosen;
+  if (p.chosen) choose_settings(p, chosen, silent);
+  p.config.data = run::absolute(p.config.data);
 
-  auto sets = data::load(config.data);
+  auto sets = run::load_images(p.folder, p.config.data, load_context(runtime.threads, silent));
+  if (resume) run::check_same_images(p.folder, sets.list, p.config.data.source);
   for (const auto& n : sets.train.notes) progress.on_warning(n);
-  if (config.monitor.knn_every > 0 && !sets.train.labelled())
-    core::usage_error("train",
-                      fmt::format("monitor.knn_every needs labels, and {} has images without; set it to 0",
-                                  sets.train.name));
+  if (p.config.monitor.knn_every > 0 && p.config.monitor.probe.empty() && !sets.train.labelled())
+    core::usage_error(
+        "train",
+        fmt::format("monitor.knn_every needs labels, and {} has images without; give --probe FOLDER|CSV "
+                    "or set it to 0",
+                    sets.train.name));
   auto images = std::make_shared<data::ImageSet>(std::move(sets.train));
-  train::Trainer trainer({.folder = folder,
-                          .config = config,
-                          .resume = !a.resume.empty(),
+  if (p.chosen) {
+    choose_length(p, chosen, *images, runtime, a.budget, silent);
+    p.config.data = run::absolute(p.config.data);
+  }
+  const bool labelled = images->labelled();
+  // Watched by default where there is something to watch by.
+  if (!resume && (p.chosen || !a.probe.empty()) && p.config.monitor.knn_every == 0 &&
+      (labelled || !a.probe.empty()))
+    p.config.monitor.knn_every = std::max<int64_t>(1, p.config.train.epochs / 10);
+
+  train::Trainer trainer({.folder = p.folder,
+                          .config = p.config,
+                          .resume = resume,
                           .device = runtime.device,
-                          .engine = runtime.engine},
+                          .engine = runtime.engine,
+                          .loader_threads = runtime.threads},
                          images, progress);
-  if (config.monitor.knn_every > 0)
-    trainer.set_monitor(eval::make_knn_monitor(
-        trainer.method().encoder(), *images, sets.test,
-        {.train = config.monitor.train, .test = config.monitor.test, .seed = config.train.seed}));
+  if (!resume) run::write_image_list(p.folder, sets.list);
+  for (const auto& problem : sets.problems)
+    trainer.log(fmt::format("unreadable: {}: {}", problem.path, problem.reason));
+  set_monitor(trainer, p.config, *images, sets.test, runtime.threads);
   catch_interrupts();
   const auto outcome = trainer.run(interrupted());
+  const std::string root = p.folder.root.string();
   if (a.json) {
-    nlohmann::ordered_json j = {{"run", folder.root.string()},
+    nlohmann::ordered_json j = {{"run", root},
                                 {"finished", outcome.finished},
                                 {"step", outcome.position.step},
                                 {"epoch", outcome.position.epoch},
                                 {"seconds", outcome.position.seconds},
                                 {"forward_units", outcome.position.forward_units},
-                                {"loss", outcome.loss}};
-    fmt::print("{}\n", j.dump(2));
+                                {"loss", outcome.loss},
+                                {"unreadable", nlohmann::ordered_json::array()}};
+    for (const auto& f : sets.problems) j["unreadable"].push_back({{"file", f.path}, {"reason", f.reason}});
+    fmt::print("{}\n", j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   }
   if (!outcome.finished) {
     fmt::print(stderr,
                "\ninterrupted at step {}; everything is saved. Continue with:\n  ebclr train --resume {}\n",
-               outcome.position.step, folder.root.string());
+               outcome.position.step, root);
     throw core::Error(core::ExitCode::kInterrupted, "", "");
   }
-  if (!a.quiet && !a.json)
-    fmt::print("run folder: {}\nnext: ebclr eval knn {}\n", folder.root.string(), folder.root.string());
+  if (silent) return;
+  fmt::print("run folder: {}\n", root);
+  if (labelled) {
+    fmt::print("next: ebclr eval knn {}\n", root);
+  } else {
+    fmt::print(
+        "next: ebclr report {} --out report.html   (neighbours, clusters and a map of your images)\n"
+        "      ebclr embed {} --out features.npy --csv\n",
+        root, root);
+  }
 }
 
 }  // namespace
@@ -118,6 +237,12 @@ void add_train_command(CLI::App& app) {
   add_config_options(*command, a->config);
   command->add_option("--out", a->out, "Run folder (default: runs/<method>-<data>)");
   command->add_option("--resume", a->resume, "Continue the run in this folder");
+  command->add_option(
+      "--budget", a->budget,
+      "With --data FOLDER and no --config: time that training may take, e.g. 30m, 2h (default: 30m)");
+  command->add_option(
+      "--probe", a->probe,
+      "Labelled folder, or CSV of path,label, to watch training by; apart from the train images");
   command->add_flag("--quiet", a->quiet, "Warnings and errors only");
   command->add_flag("--json", a->json, "Print the outcome as JSON");
   add_runtime_options(*command, a->runtime);

@@ -31,6 +31,7 @@ struct StoredSet {
   std::string name, description;
   std::string get;                   // what `ebclr data get` calls it
   std::vector<std::string> folders;  // where it may be, ours first, then where other tools unpack it
+  int64_t train, test;               // images
   bool (*present)(const fs::path&);
   ImageSet (*read)(const fs::path&, const std::string& split);
 };
@@ -41,12 +42,16 @@ const std::vector<StoredSet>& stored_sets() {
        "70,000 handwritten digits, 28 x 28 grey, 10 classes",
        "mnist",
        {"mnist", "MNIST/raw"},
+       60000,
+       10000,
        has_idx_set,
        [](const fs::path& f, const std::string& split) { return read_idx_set(f, "mnist", split, kDigits); }},
       {"fmnist",
        "Fashion-MNIST: 70,000 pieces of clothing, 28 x 28 grey, 10 classes",
        "fmnist",
        {"fmnist", "fashion-mnist", "FashionMNIST/raw"},
+       60000,
+       10000,
        has_idx_set,
        [](const fs::path& f, const std::string& split) {
          return read_idx_set(f, "fmnist", split, kClothes);
@@ -55,18 +60,24 @@ const std::vector<StoredSet>& stored_sets() {
        "60,000 photos, 32 x 32 colour, 10 classes",
        "cifar10",
        {"cifar10", "cifar-10-batches-bin"},
+       50000,
+       10000,
        has_cifar10,
        [](const fs::path& f, const std::string& split) { return read_cifar10(f, split); }},
       {"cifar100",
        "60,000 photos, 32 x 32 colour, 100 classes",
        "cifar100",
        {"cifar100", "cifar-100-binary"},
+       50000,
+       10000,
        has_cifar100,
        [](const fs::path& f, const std::string& split) { return read_cifar100(f, split, false); }},
       {"cifar100-coarse",
        "the same photos with the 20 coarse classes",
        "cifar100",
        {"cifar100", "cifar-100-binary"},
+       50000,
+       10000,
        has_cifar100,
        [](const fs::path& f, const std::string& split) { return read_cifar100(f, split, true); }},
   };
@@ -109,48 +120,6 @@ TrainTest load_shapes(ShapesOptions shapes, const SourceOptions& o) {
   return out;
 }
 
-// Sub-folders that already are splits: train beside test, val or valid.
-std::optional<fs::path> test_beside_train(const fs::path& folder) {
-  std::error_code ec;
-  if (!fs::is_directory(folder / "train", ec)) return std::nullopt;
-  for (const char* name : {"test", "val", "valid"})
-    if (fs::is_directory(folder / name, ec)) return folder / name;
-  return std::nullopt;
-}
-
-TrainTest load_folder(const SourceOptions& o) {
-  const fs::path folder = o.source;
-  FolderOptions options{.image_size = o.image_size > 0 ? o.image_size : 32, .grayscale = o.grayscale};
-  TrainTest out;
-  if (const auto test = test_beside_train(folder); test && o.labels_csv.empty()) {
-    out.train = read_folder(folder / "train", options);
-    out.test = read_folder(*test, options);
-    std::error_code ec;
-    out.train.name = out.test.name = fs::canonical(folder, ec).filename().string();
-    if (out.train.class_names != out.test.class_names)
-      core::usage_error(
-          kCatalogComponent,
-          fmt::format("{}: train and {} have different class folders ({} and {}); make them "
-                      "equal",
-                      folder.string(), test->filename().string(), out.train.classes(), out.test.classes()));
-  } else {
-    options.labels_csv = o.labels_csv;
-    const auto all = read_folder(folder, options);
-    if (o.test_fraction == 0) {
-      out.train = all;
-      out.test = select(all, torch::empty({0}, torch::kInt64));
-    } else {
-      const auto [rest, held] = hold_out(all, o.test_fraction, o.seed);
-      out.train = select(all, rest);
-      out.test = select(all, held);
-    }
-    out.test.notes.clear();  // said once
-  }
-  out.train.split = "train";
-  out.test.split = "test";
-  return out;
-}
-
 // Choices are made on these: the test split is not even looked at.
 void hold_out_for_test(TrainTest& sets, const SourceOptions& o) {
   if (o.validation >= sets.train.size())
@@ -182,18 +151,33 @@ std::vector<CatalogEntry> catalog(const fs::path& data_root) {
   std::vector<CatalogEntry> out;
   for (const auto& set : stored_sets()) {
     const auto found = find_folder(set, root);
-    out.push_back({set.name, set.description, found.has_value(), found.value_or(root / set.folders.front())});
+    out.push_back({set.name, set.description, found.has_value(), found.value_or(root / set.folders.front()),
+                   set.train, set.test});
   }
   out.push_back({"shapes",
                  "12,000 or as many as asked for, drawn in memory: shapes on textured ground, 32 x 32 "
                  "colour, 10 classes; "
                  "also shapes28, shapes-gray, shapes28-gray",
                  true,
-                 {}});
+                 {},
+                 kShapesTrain,
+                 kShapesTest});
   return out;
 }
 
-TrainTest load(const SourceOptions& o) {
+bool is_folder(const std::string& name) {
+  std::error_code ec;
+  return train_images(name) == 0 && fs::is_directory(name, ec);
+}
+
+int64_t train_images(const std::string& name) {
+  if (parse_shapes(name)) return kShapesTrain;
+  for (const auto& set : stored_sets())
+    if (set.name == name) return set.train;
+  return 0;
+}
+
+TrainTest load(const SourceOptions& o, const LoadContext& context) {
   if (o.limit < 0 || o.limit_test < 0)
     core::usage_error(kCatalogComponent,
                       fmt::format("limit is {}; expected 0 (all) or more", std::min(o.limit, o.limit_test)));
@@ -237,7 +221,10 @@ TrainTest load(const SourceOptions& o) {
                                     folder->string(), out.train.height(), out.train.width(),
                                     out.test.height(), out.test.width()));
   } else if (fs::is_directory(o.source, ec)) {
-    out = load_folder(o);
+    if (o.validation == 0) return load_folder(o, context);  // limits included, and nothing decoded in vain
+    auto whole = o;
+    whole.limit = whole.limit_test = 0;
+    out = load_folder(whole, context);
   } else {
     std::vector<std::string> names;
     for (const auto& s : sets) names.push_back(s.name);

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "data/image_cache.h"
+#include "data/image_list.h"
 #include "data/image_set.h"
 
 namespace ebclr::data {
@@ -21,11 +23,25 @@ struct SourceOptions {
   int64_t limit = 0;                     ///< train images, class-balanced; 0: all
   int64_t limit_test = 0;                ///< the same for the test split
   int64_t validation = 0;                ///< train images that take the test split's place; 0: none
+  CacheKind cache = CacheKind::kAuto;    ///< folders: where decoded images are kept
+};
+
+/// What belongs to this call and not to a run.
+struct LoadContext {
+  int threads = 0;                                         ///< that decode; 0: as many as there are cores
+  std::function<void(const LoadProgress&)> progress = {};  ///< called while pictures are decoded
+  const ImageList* list = nullptr;  ///< folders: the images of a run, whose splits count
+  bool rest = false;                ///< folders: also what is in neither split
+  int64_t limit = 0;                ///< folders with a list: at most this many of each of its splits; 0: all
 };
 
 /// Both splits; `test` may be empty (size 0).
 struct TrainTest {
-  ImageSet train, test;
+  ImageSet train = {}, test = {};
+  ImageSet rest = {};   ///< folders, when asked for: images that a limit or a list leaves out
+  ImageList list = {};  ///< folders: every image, its split and digest; else empty
+  std::vector<FileProblem> problems = {};  ///< folders: files that could not be read, and why
+  int64_t decoded = 0;                     ///< folders: pictures that had to be decoded now
 };
 
 /// Row of `ebclr data list`.
@@ -33,13 +49,19 @@ struct CatalogEntry {
   std::string name, description;
   bool present = false;          ///< loadable now
   std::filesystem::path folder;  ///< where it is or would be
+  int64_t train = 0, test = 0;   ///< images of its splits
 };
+
+/// Train images of a named set without loading it (shapes: what is drawn without a limit); 0 for folders.
+int64_t train_images(const std::string& name);
+/// Does the name mean a folder of images, and no known set?
+bool is_folder(const std::string& name);
 
 /// $EBCLR_DATA, else $XDG_CACHE_HOME/ebclr, else ~/.cache/ebclr.
 std::filesystem::path default_data_root();
 /// The named sets and whether they are there.
 std::vector<CatalogEntry> catalog(const std::filesystem::path& data_root);
 /// Loads; throws Error with what to do (e.g. "run: ebclr data get cifar10") when it is absent.
-TrainTest load(const SourceOptions& options);
+TrainTest load(const SourceOptions& options, const LoadContext& context = {});
 
 }  // namespace ebclr::data

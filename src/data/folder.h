@@ -3,10 +3,13 @@
 
 #include <filesystem>
 #include <functional>
-#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "data/catalog.h"
+#include "data/image_cache.h"
+#include "data/image_list.h"
 #include "data/image_set.h"
 
 namespace ebclr::data {
@@ -17,6 +20,8 @@ struct FolderOptions {
   std::filesystem::path labels_csv =
       {};           ///< path,label lines for a part of the images; empty: labels from sub-folders
   int threads = 0;  ///< 0: as many as there are cores
+  CacheKind cache = CacheKind::kNone;
+  std::filesystem::path cache_folder = {};
 };
 
 /// All images under `folder`, in the order of their relative paths. Labels come from the CSV, else from
@@ -24,20 +29,27 @@ struct FolderOptions {
 /// named in the set's notes; it is an error when most cannot.
 ImageSet read_folder(const std::filesystem::path& folder, const FolderOptions& options);
 
-/// Width, height and what else a decision before decoding needs, from an image file's own header.
-struct ImageHeader {
-  std::string format;  ///< "jpeg", "png", "bmp", "pnm", "webp", "tiff"
-  uint64_t width = 0, height = 0;
-  bool oriented = false;  ///< PNG: carries an orientation
+/// Train and test of a folder: the splits of a run's list, else sub-folders train and test (val, valid), else
+/// a seeded held-out part; then the limits. What is not wanted is not decoded.
+TrainTest load_folder(const SourceOptions& options, const LoadContext& context);
+
+/// A look at a folder before anything is decoded.
+struct Survey {
+  int64_t files = 0;        ///< pictures
+  int64_t median_side = 0;  ///< short side, the median of a sample; 0 when none can be read
 };
+Survey survey(const std::filesystem::path& folder);
 
-/// Reads the header and, for JPEG and PNG, walks the file's parts to its end; throws Error on anything
-/// malformed, truncated, or larger than a file of that size can be. `name` stands for the file in errors.
-ImageHeader inspect_image(std::span<const std::byte> bytes, const std::string& name);
+/// A labelled set for watching training: a folder with classes, or a CSV of path,label whose paths are
+/// relative to the CSV or absolute. A third of it is asked about, the rest is known.
+TrainTest load_probe(const std::filesystem::path& source, const FolderOptions& options, uint64_t seed);
 
-/// Decodes one file to out, uint8 [C, size, size] with C 1 or 3 (RGB); transparency is laid over white,
-/// deeper samples are scaled to 8 bits, the camera's orientation is applied. Throws Error when it cannot.
+/// One picture in memory: its centre square as planes, out uint8 [C, size, size] with C 1 or 3. Throws Error
+/// when it cannot be read; `name` stands for it.
 void decode_image(std::span<const std::byte> bytes, const std::string& name, int64_t size, bool grayscale,
                   uint8_t* out);
+
+/// Single files, in the given order, as one unlabelled set.
+ImageSet read_files(const std::vector<std::filesystem::path>& files, const FolderOptions& options);
 
 }  // namespace ebclr::data

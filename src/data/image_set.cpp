@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/rng.h"
 #include "data/class_rows.h"
+#include "data/image_cache.h"
 
 namespace ebclr::data {
 
@@ -20,8 +21,7 @@ constexpr std::string_view kImageSetComponent = "data.set";
 constexpr uint64_t kLimitDraw = 1, kHoldOutDraw = 2;
 
 // Indices per label, each list in a seeded order. Unlabelled images are a group of their own (kNoLabel).
-ClassRows shuffled_groups(const ImageSet& set, uint64_t seed, uint64_t draw) {
-  const auto labels = set.labels.defined() ? set.labels : torch::full({set.size()}, kNoLabel, torch::kInt64);
+ClassRows shuffled_groups(const torch::Tensor& labels, uint64_t seed, uint64_t draw) {
   return shuffled_rows(labels, [&](int64_t label) {
     return core::Rng(seed, core::Stream::kSubset, {draw, static_cast<uint64_t>(label)});
   });
@@ -49,6 +49,10 @@ std::vector<int64_t> proportional(const std::vector<int64_t>& sizes, int64_t tot
   return counts;
 }
 
+torch::Tensor labels_of(const ImageSet& set) {
+  return set.labels.defined() ? set.labels : torch::full({set.size()}, kNoLabel, torch::kInt64);
+}
+
 }  // namespace
 
 bool ImageSet::labelled() const {
@@ -70,12 +74,66 @@ ImageSet select(const ImageSet& set, const torch::Tensor& indices) {
                         fmt::format("image {} of a set of {}", low < 0 ? low : high, set.size()));
   }
   out.pixels = set.pixels.index_select(0, rows);
+  if (set.large.defined()) out.large = set.large.index_select(0, rows);
   if (set.labels.defined()) out.labels = set.labels.index_select(0, rows);
   if (set.coarse_labels.defined()) out.coarse_labels = set.coarse_labels.index_select(0, rows);
   if (!set.files.empty()) {
     const auto* p = rows.data_ptr<int64_t>();
     for (int64_t i = 0; i < rows.numel(); ++i) out.files.push_back(set.files[p[i]]);
   }
+  if (!set.splits.empty()) {
+    const auto* p = rows.data_ptr<int64_t>();
+    for (int64_t i = 0; i < rows.numel(); ++i) out.splits.push_back(set.splits[static_cast<size_t>(p[i])]);
+  }
+  return out;
+}
+
+namespace {
+
+// Parts of one mapped file that follow each other are one tensor; `keep` holds the file.
+torch::Tensor concatenated(const std::vector<torch::Tensor>& parts,
+                           const std::shared_ptr<const MappedFile>& keep) {
+  int64_t rows = 0;
+  bool adjacent = keep != nullptr;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0)
+      adjacent &= parts[i - 1].data_ptr<uint8_t>() + parts[i - 1].numel() == parts[i].data_ptr<uint8_t>();
+    rows += parts[i].size(0);
+  }
+  if (!adjacent) return torch::cat(parts);
+  auto sizes = parts[0].sizes().vec();
+  sizes[0] = rows;
+  return torch::from_blob(
+      parts[0].data_ptr<uint8_t>(), sizes, [keep](void*) {}, torch::kUInt8);
+}
+
+}  // namespace
+
+ImageSet joined(const std::vector<const ImageSet*>& sets) {
+  std::vector<const ImageSet*> full;
+  for (const auto* s : sets)
+    if (s->size() > 0) full.push_back(s);
+  if (full.empty()) return *sets.at(0);
+  ImageSet out;
+  out.name = full[0]->name;
+  out.split = full.size() == 1 ? full[0]->split : "all";
+  out.mapping = full[0]->mapping;
+  std::vector<torch::Tensor> pixels, large, labels;
+  const bool files = !full[0]->files.empty(), larger = full[0]->large.defined();
+  for (const auto* s : full) {
+    pixels.push_back(s->pixels);
+    if (larger) large.push_back(s->large);
+    labels.push_back(labels_of(*s));
+    if (s->class_names.size() > out.class_names.size()) out.class_names = s->class_names;
+    out.splits.insert(out.splits.end(), static_cast<size_t>(s->size()), s->split);
+    out.notes.insert(out.notes.end(), s->notes.begin(), s->notes.end());
+    for (int64_t i = 0; i < s->size(); ++i)
+      out.files.push_back(files ? s->files[static_cast<size_t>(i)]
+                                : fmt::format("{}/{}/{}", s->name, s->split, i));
+  }
+  out.pixels = concatenated(pixels, out.mapping);
+  if (larger) out.large = concatenated(large, out.mapping);
+  out.labels = torch::cat(labels);
   return out;
 }
 
@@ -83,13 +141,19 @@ ImageSet limit(const ImageSet& set, int64_t limit, uint64_t seed) {
   if (limit < 0)
     core::usage_error(kImageSetComponent, fmt::format("limit is {}; expected 0 (all) or more", limit));
   if (limit == 0 || limit >= set.size()) return set;
-  auto groups = shuffled_groups(set, seed, kLimitDraw);
+  return select(set, limit_indices(labels_of(set), limit, seed));
+}
+
+torch::Tensor limit_indices(const torch::Tensor& labels, int64_t limit, uint64_t seed) {
+  const int64_t size = labels.numel();
+  if (limit <= 0 || limit >= size) return torch::arange(size, torch::kInt64);
+  auto groups = shuffled_groups(labels, seed, kLimitDraw);
   std::vector<int64_t> taken;
   int64_t wanted = limit;
   // Unlabelled images keep their share of the set; the labelled rest is balanced.
   if (auto it = groups.find(kNoLabel); it != groups.end()) {
     const auto none = static_cast<int64_t>(it->second.size());
-    const int64_t keep = groups.size() == 1 ? limit : proportional({none, set.size() - none}, limit)[0];
+    const int64_t keep = groups.size() == 1 ? limit : proportional({none, size - none}, limit)[0];
     taken.insert(taken.end(), it->second.begin(), it->second.begin() + keep);
     wanted -= keep;
     groups.erase(it);
@@ -106,17 +170,22 @@ ImageSet limit(const ImageSet& set, int64_t limit, uint64_t seed) {
       --wanted;
     }
   }
-  return select(set, sorted_rows(std::move(taken)));
+  return sorted_rows(std::move(taken));
 }
 
 std::pair<torch::Tensor, torch::Tensor> hold_out(const ImageSet& set, double fraction, uint64_t seed) {
+  return hold_out(labels_of(set), fraction, seed);
+}
+
+std::pair<torch::Tensor, torch::Tensor> hold_out(const torch::Tensor& labels, double fraction,
+                                                 uint64_t seed) {
   if (!(fraction >= 0 && fraction < 1))
     core::usage_error(kImageSetComponent,
                       fmt::format("held-out fraction is {}; expected at least 0 and below 1", fraction));
-  const auto groups = shuffled_groups(set, seed, kHoldOutDraw);
+  const auto groups = shuffled_groups(labels, seed, kHoldOutDraw);
   std::vector<int64_t> sizes;
   for (const auto& [label, indices] : groups) sizes.push_back(static_cast<int64_t>(indices.size()));
-  const auto total = static_cast<int64_t>(std::llround(fraction * static_cast<double>(set.size())));
+  const auto total = static_cast<int64_t>(std::llround(fraction * static_cast<double>(labels.numel())));
   const auto counts = total > 0 ? proportional(sizes, total) : std::vector<int64_t>(sizes.size(), 0);
   size_t group = 0;
   return split_classes(groups, [&](int64_t, int64_t) { return counts[group++]; });

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <map>
@@ -11,12 +12,14 @@
 #include <vector>
 
 #include "core/error.h"
+#include "data/image_cache.h"
 
 namespace ebclr::data {
 
 namespace {
 constexpr std::string_view kLoaderComponent = "data.loader";
-}
+constexpr int64_t kHeldBytes = 256'000'000;
+}  // namespace
 
 torch::Tensor epoch_order(int64_t n, uint64_t seed, uint64_t epoch) {
   auto order = torch::empty({n}, torch::kInt64);
@@ -43,11 +46,12 @@ struct Loader::Impl {
   std::map<int64_t, Made> ready;            // by running number
   std::map<int64_t, torch::Tensor> orders;  // by epoch
   int64_t next_to_make = 0, next_to_give = 0;
+  std::atomic<int64_t> touched{0};  // bytes of the mapping since the last release
   bool stop = false;
   std::vector<std::thread> workers;
 
   Impl(std::shared_ptr<const ImageSet> s, const ViewOptions& views, const LoaderOptions& o)
-      : set(std::move(s)), maker(views, set->channels(), set->height(), set->width()), options(o) {}
+      : set(std::move(s)), maker(views, *set), options(o) {}
 
   ~Impl() {
     {
@@ -83,6 +87,14 @@ struct Loader::Impl {
     const auto epoch = static_cast<uint64_t>(b.epoch);
     b.view1 = make_views(maker, *set, b.indices, options.seed, epoch, 0, number);
     b.view2 = make_views(maker, *set, b.indices, options.seed, epoch, 1, number);
+    // Mapped pages that were read count as this process's memory until it lets go of them.
+    if (set->mapping) {
+      const int64_t read = b.indices.numel() * set->channels() * maker.source().height * maker.source().width;
+      if (touched.fetch_add(read) + read > kHeldBytes) {
+        touched = 0;
+        set->mapping->release();
+      }
+    }
     return b;
   }
 
@@ -132,9 +144,9 @@ Loader::Loader(std::shared_ptr<const ImageSet> set, ViewOptions views, LoaderOpt
   if (epoch < 0 || batch < 0)
     core::usage_error(kLoaderComponent,
                       fmt::format("start at epoch {}, batch {}; expected 0 or more", epoch, batch));
-  if (!set->pixels.is_contiguous()) {
+  if (!view_source(*set).is_contiguous()) {
     auto copy = std::make_shared<ImageSet>(*set);
-    copy->pixels = copy->pixels.contiguous();
+    (copy->large.defined() ? copy->large : copy->pixels) = view_source(*set).contiguous();
     set = std::move(copy);
   }
   impl_ = std::make_unique<Impl>(std::move(set), views, options);

@@ -57,35 +57,35 @@ EBCLR_CLONES void sample_row(const float* __restrict row, const int32_t* __restr
 }
 
 template <typename Pixel>
-void crop_resize_any(const Pixel* src, int64_t channels, int64_t height, int64_t width, const Crop& crop,
-                     bool flip, float scale, float* out) {
+void crop_resize_any(const Pixel* src, int64_t channels, Plane from, const Crop& crop, bool flip, Plane to,
+                     float scale, float* out) {
   // Kept per thread: a view is made tens of thousands of times per second.
   thread_local Taps columns, rows;
   thread_local std::vector<float> line;
-  columns.set(crop.width, width, flip);
-  rows.set(crop.height, height, false);
+  columns.set(crop.width, to.width, flip);
+  rows.set(crop.height, to.height, false);
   line.resize(crop.width);
   for (int64_t c = 0; c < channels; ++c) {
-    const Pixel* plane = src + (c * height + crop.top) * width + crop.left;
-    for (int64_t y = 0; y < height; ++y) {
-      blend_rows(plane + rows.first[y] * width, plane + rows.second[y] * width, rows.weight[y], scale,
-                 crop.width, line.data());
-      sample_row(line.data(), columns.first.data(), columns.second.data(), columns.weight.data(), width,
-                 out + (c * height + y) * width);
+    const Pixel* plane = src + (c * from.height + crop.top) * from.width + crop.left;
+    for (int64_t y = 0; y < to.height; ++y) {
+      blend_rows(plane + rows.first[y] * from.width, plane + rows.second[y] * from.width, rows.weight[y],
+                 scale, crop.width, line.data());
+      sample_row(line.data(), columns.first.data(), columns.second.data(), columns.weight.data(), to.width,
+                 out + (c * to.height + y) * to.width);
     }
   }
 }
 
 }  // namespace
 
-void crop_resize(const float* src, int64_t channels, int64_t height, int64_t width, const Crop& crop,
-                 bool flip, float* out) {
-  crop_resize_any(src, channels, height, width, crop, flip, 1.0f, out);
+void crop_resize(const float* src, int64_t channels, Plane from, const Crop& crop, bool flip, Plane to,
+                 float* out) {
+  crop_resize_any(src, channels, from, crop, flip, to, 1.0f, out);
 }
 
-void crop_resize(const uint8_t* src, int64_t channels, int64_t height, int64_t width, const Crop& crop,
-                 bool flip, float* out) {
-  crop_resize_any(src, channels, height, width, crop, flip, 1.0f / 255.0f, out);
+void crop_resize(const uint8_t* src, int64_t channels, Plane from, const Crop& crop, bool flip, Plane to,
+                 float* out) {
+  crop_resize_any(src, channels, from, crop, flip, to, 1.0f / 255.0f, out);
 }
 
 EBCLR_CLONES void adjust_brightness(float* image, int64_t n, float factor) {

@@ -11,13 +11,18 @@ struct Crop {
   int64_t top = 0, left = 0, height = 0, width = 0;
 };
 
-/// Cuts `crop` out of src [C, H, W] and resizes it to out [C, H, W]; bilinear without antialiasing, corners
-/// not aligned. `flip` mirrors the result left to right.
-void crop_resize(const float* src, int64_t channels, int64_t height, int64_t width, const Crop& crop,
-                 bool flip, float* out);
+/// Size of a plane.
+struct Plane {
+  int64_t height = 0, width = 0;
+};
+
+/// Cuts `crop` out of src [C, from.height, from.width] and resizes it to out [C, to.height, to.width];
+/// bilinear without antialiasing, corners not aligned. `flip` mirrors the result left to right.
+void crop_resize(const float* src, int64_t channels, Plane from, const Crop& crop, bool flip, Plane to,
+                 float* out);
 /// The same from bytes, which count as value / 255.
-void crop_resize(const uint8_t* src, int64_t channels, int64_t height, int64_t width, const Crop& crop,
-                 bool flip, float* out);
+void crop_resize(const uint8_t* src, int64_t channels, Plane from, const Crop& crop, bool flip, Plane to,
+                 float* out);
 
 /// x * factor, clamped to [0, 1]; n values.
 void adjust_brightness(float* image, int64_t n, float factor);

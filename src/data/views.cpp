@@ -55,8 +55,20 @@ Crop draw_crop(const ViewOptions& o, int64_t height, int64_t width, core::Rng& r
 
 }  // namespace
 
+const torch::Tensor& view_source(const ImageSet& set) {
+  return set.large.defined() ? set.large : set.pixels;
+}
+
 ViewMaker::ViewMaker(const ViewOptions& options, int64_t channels, int64_t height, int64_t width)
-    : options_(options), channels_(channels), height_(height), width_(width) {
+    : ViewMaker(options, channels, height, width, {height, width}) {}
+
+ViewMaker::ViewMaker(const ViewOptions& options, const ImageSet& set)
+    : ViewMaker(options, set.channels(), set.height(), set.width(),
+                {view_source(set).size(2), view_source(set).size(3)}) {}
+
+ViewMaker::ViewMaker(const ViewOptions& options, int64_t channels, int64_t height, int64_t width,
+                     Plane source)
+    : options_(options), channels_(channels), height_(height), width_(width), source_(source) {
   const auto& o = options_;
   if (channels != 1 && channels != 3)
     core::usage_error(kViewsComponent, fmt::format("images have {} channels; expected 1 or 3", channels));
@@ -90,7 +102,7 @@ ViewDraw ViewMaker::draw(core::Rng& rng) const {
   const auto& o = options_;
   const bool colour = channels_ == 3;
   ViewDraw d;
-  d.crop = draw_crop(o, height_, width_, rng);
+  d.crop = draw_crop(o, source_.height, source_.width, rng);
   if (colour || o.gray_full) d.flip = rng.bernoulli(o.flip);
   if (colour) {
     d.jitter = rng.bernoulli(o.jitter);
@@ -118,7 +130,7 @@ void ViewMaker::render(const uint8_t* pixels, const ViewDraw& draw, const core::
   const int64_t area = height_ * width_, n = channels_ * area;
   thread_local std::vector<float> image, normals;
   image.resize(n);
-  crop_resize(pixels, channels_, height_, width_, draw.crop, draw.flip, image.data());
+  crop_resize(pixels, channels_, source_, draw.crop, draw.flip, {height_, width_}, image.data());
   if (draw.jitter) {
     for (uint8_t op : draw.order) {
       if (op == 0 && options_.brightness > 0) adjust_brightness(image.data(), n, draw.brightness);
@@ -152,14 +164,16 @@ core::Rng ViewKey::noise() const {
 
 torch::Tensor make_views(const ViewMaker& maker, const ImageSet& set, const torch::Tensor& indices,
                          uint64_t seed, uint64_t epoch, uint64_t view, uint64_t batch_number) {
+  const auto pixels = view_source(set).contiguous();
   if (set.size() == 0 || set.channels() != maker.channels() || set.height() != maker.height() ||
-      set.width() != maker.width())
+      set.width() != maker.width() || pixels.size(2) != maker.source().height ||
+      pixels.size(3) != maker.source().width)
     core::usage_error(kViewsComponent,
                       fmt::format("the set's images do not have the {} x {} x {} that views are made of",
                                   maker.channels(), maker.height(), maker.width()));
-  const auto pixels = set.pixels.contiguous();
   const auto rows = indices.to(torch::kCPU, torch::kInt64).contiguous();
   const int64_t count = rows.numel(), n = maker.channels() * maker.height() * maker.width();
+  const int64_t stride = maker.channels() * maker.source().height * maker.source().width;
   auto out = torch::empty({count, maker.channels(), maker.height(), maker.width()}, torch::kFloat32);
   const auto* index = rows.data_ptr<int64_t>();
   const auto* bytes = pixels.data_ptr<uint8_t>();
@@ -172,7 +186,7 @@ torch::Tensor make_views(const ViewMaker& maker, const ImageSet& set, const torc
                       .image = static_cast<uint64_t>(index[i]),
                       .view = view,
                       .batch = batch_number};
-    maker.make(bytes + index[i] * n, key.transform(maker.options().scope), key.noise(), values + i * n);
+    maker.make(bytes + index[i] * stride, key.transform(maker.options().scope), key.noise(), values + i * n);
   }
   return out;
 }

@@ -45,10 +45,14 @@ struct ViewDraw {
 class ViewMaker {
  public:
   ViewMaker(const ViewOptions& options, int64_t channels, int64_t height, int64_t width);
+  /// Views of height x width, cropped out of larger images of source.height x source.width.
+  ViewMaker(const ViewOptions& options, int64_t channels, int64_t height, int64_t width, Plane source);
+  /// For the images of a set: from its larger copies where it has some.
+  ViewMaker(const ViewOptions& options, const ImageSet& set);
 
-  /// Writes one view as float CHW in [-1, 1] (noise may step over) from uint8 CHW pixels.
-  /// `rng` decides every draw; with Scope::kBatch pass the same transform stream for each image
-  /// (see ViewKey) so that only the noise differs.
+  /// Writes one view as float [C, height, width] in [-1, 1] (noise may step over) from uint8 pixels [C,
+  /// source]. `rng` decides every draw; with Scope::kBatch pass the same transform stream for each image (see
+  /// ViewKey) so that only the noise differs.
   void make(const uint8_t* pixels, core::Rng transform, core::Rng noise, float* out) const;
 
   /// Draws one transform, as torchvision's RandomResizedCrop, ColorJitter and GaussianBlur draw theirs.
@@ -60,11 +64,17 @@ class ViewMaker {
   int64_t channels() const { return channels_; }
   int64_t height() const { return height_; }
   int64_t width() const { return width_; }
+  /// Size of the images that views are cut out of.
+  Plane source() const { return source_; }
 
  private:
   ViewOptions options_;
   int64_t channels_, height_, width_;
+  Plane source_;
 };
+
+/// The pixels that views are cut out of: uint8 [N, C, L, L] or [N, C, H, W].
+const torch::Tensor& view_source(const ImageSet& set);
 
 /// The draw streams of a view, as documented in docs/data.md.
 struct ViewKey {

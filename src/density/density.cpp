@@ -9,6 +9,7 @@
 #include "data/catalog.h"
 #include "density/proposals.h"
 #include "ebm/objective.h"
+#include "run/images.h"
 
 namespace ebclr::density {
 namespace {
@@ -28,7 +29,8 @@ Density density_of(const run::Run& run, run::Model model, const DensityOptions& 
   Density d{std::move(model), run.config().method.ebclr, nullptr, {}, o.placement.device};
   auto source = run.config().data;
   if (!o.data_root.empty()) source.data_root = o.data_root;
-  d.images = std::make_shared<const data::ImageSet>(data::load(source).train);
+  if (!o.data.empty()) source.source = o.data;
+  d.images = std::make_shared<const data::ImageSet>(run::load_images(run.folder(), source).train);
   if (d.images->channels() != d.model.encoder->options().channels)
     core::usage_error(kComponent, fmt::format("{} has {} channels, the encoder expects {}", d.images->name,
                                               d.images->channels(), d.model.encoder->options().channels));

@@ -9,8 +9,7 @@ namespace ebclr::density {
 
 ebm::ProposalSource data_proposals(std::shared_ptr<const data::ImageSet> images,
                                    const data::ViewOptions& views) {
-  auto maker =
-      std::make_shared<data::ViewMaker>(views, images->channels(), images->height(), images->width());
+  auto maker = std::make_shared<data::ViewMaker>(views, *images);
   return [images, maker](int64_t n, core::Rng& rng) {
     struct Draw {
       int64_t image;
@@ -23,12 +22,14 @@ ebm::ProposalSource data_proposals(std::shared_ptr<const data::ImageSet> images,
                        rng.next_u64()});
     auto out = torch::empty({n, images->channels(), images->height(), images->width()});
     const int64_t stride = images->channels() * images->height() * images->width();
-    const uint8_t* pixels = images->pixels.data_ptr<uint8_t>();
+    const auto& source = data::view_source(*images);
+    const int64_t source_stride = images->channels() * source.size(2) * source.size(3);
+    const uint8_t* pixels = source.data_ptr<uint8_t>();
     float* target = out.data_ptr<float>();
     at::parallel_for(0, n, 16, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const auto& d = draws[static_cast<size_t>(i)];
-        maker->make(pixels + d.image * stride, core::Rng(d.transform), core::Rng(d.noise),
+        maker->make(pixels + d.image * source_stride, core::Rng(d.transform), core::Rng(d.noise),
                     target + i * stride);
       }
     });

@@ -27,13 +27,15 @@ void write_names(const fs::path& file, const data::ImageSet& set) {
 void write_csv(const fs::path& file, const data::ImageSet& set, const torch::Tensor& features) {
   core::AtomicFile out(file, "embed");
   const int64_t width = features.size(1);
-  std::string text = "file,label";
+  std::string text = "file,split,label";
   for (int64_t d = 0; d < width; ++d) text += fmt::format(",f{}", d);
   text += "\n";
   const float* value = features.data_ptr<float>();
   for (int64_t i = 0; i < set.size(); ++i) {
     const int64_t label = set.labels.defined() ? set.labels[i].item<int64_t>() : data::kNoLabel;
-    text += core::csv_field(image_name(set, i)) + "," + (label >= 0 ? std::to_string(label) : "");
+    text += core::csv_field(image_name(set, i)) + "," +
+            (set.splits.empty() ? set.split : set.splits[static_cast<size_t>(i)]) + "," +
+            (label >= 0 ? std::to_string(label) : "");
     for (int64_t d = 0; d < width; ++d) text += fmt::format(",{:.7g}", value[i * width + d]);
     text += "\n";
     if (text.size() > kWriteAt) out.write(text), text.clear();
@@ -47,19 +49,7 @@ void write_csv(const fs::path& file, const data::ImageSet& set, const torch::Ten
 data::ImageSet pick_split(data::TrainTest sets, const std::string& split) {
   if (split == "train") return std::move(sets.train);
   if (split == "test") return std::move(sets.test);
-  if (sets.test.size() == 0) return std::move(sets.train);
-  data::ImageSet all = sets.train;
-  all.split = "all";
-  if (all.files.empty()) {
-    for (const auto* part : {&sets.train, &sets.test})
-      for (int64_t i = 0; i < part->size(); ++i)
-        all.files.push_back(fmt::format("{}/{}/{}", part->name, part->split, i));
-  } else {
-    all.files.insert(all.files.end(), sets.test.files.begin(), sets.test.files.end());
-  }
-  all.pixels = torch::cat({sets.train.pixels, sets.test.pixels});
-  all.labels = torch::cat({sets.train.labels, sets.test.labels});
-  return all;
+  return data::joined({&sets.train, &sets.test, &sets.rest});
 }
 
 std::string image_name(const data::ImageSet& set, int64_t i) {

@@ -12,7 +12,7 @@
 
 namespace ebclr::eval {
 
-/// "train", "test", or "all": both, one after the other.
+/// "train", "test", or "all": both and what is in neither, one after the other.
 data::ImageSet pick_split(data::TrainTest sets, const std::string& split);
 /// The image's relative path where it has one, else set/split/number.
 std::string image_name(const data::ImageSet& set, int64_t i);
@@ -32,8 +32,8 @@ struct Exported {
 /// Throws Error unless the name ends in .npy.
 void check_export_name(const std::filesystem::path& out);
 
-/// Writes features [N, D] as .npy, names as .files.txt, labels (if there are any) as .labels.npy. The set
-/// must be fit for the encoder (see adapt).
+/// Writes features [N, D] as .npy, names as .files.txt (a line break in one as \\n), labels (if there are
+/// any) as .labels.npy. The set must be fit for the encoder (see adapt).
 Exported export_features(const run::Model& model, const data::ImageSet& set, const ExportOptions& options);
 
 }  // namespace ebclr::eval

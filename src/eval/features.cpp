@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "core/error.h"
+#include "data/image_cache.h"
 
 namespace ebclr::eval {
 namespace {
@@ -28,7 +29,8 @@ class Frozen {
   bool training_;
 };
 
-constexpr int64_t kSmallest = 16;  // side of an image that survives the encoder's strides
+constexpr int64_t kRelease = 4096;  // mapped images after which their pages are given back
+constexpr int64_t kSmallest = 16;   // side of an image that survives the encoder's strides
 
 }  // namespace
 
@@ -50,6 +52,7 @@ torch::Tensor features(nn::Encoder& encoder, const data::ImageSet& set, const Fe
     if (options.head) y = options.head->forward(y);
     if (!out.defined()) out = torch::empty({set.size(), y.size(1)});
     out.narrow(0, i, count).copy_(y);
+    if (set.mapping && i / kRelease != (i + count) / kRelease) set.mapping->release();
     if (options.progress) options.progress(static_cast<double>(i + count) / static_cast<double>(set.size()));
   }
   return out;
@@ -73,6 +76,7 @@ Adapted adapt(data::ImageSet set, int64_t channels, const std::vector<int64_t>& 
   }
   if (out.set.channels() == 1 && channels == 3) {
     out.set.pixels = out.set.pixels.expand({-1, 3, -1, -1}).contiguous();
+    out.set.large = torch::Tensor();
     out.notes.push_back(
         fmt::format("grey images of '{}' were copied to 3 channels for a colour encoder", out.set.name));
   } else if (out.set.channels() == 3 && channels == 1) {
@@ -88,6 +92,7 @@ Adapted adapt(data::ImageSet set, int64_t channels, const std::vector<int64_t>& 
       parts.push_back((part * luma).sum(1, true).round().clamp(0, 255).to(torch::kUInt8));
     }
     out.set.pixels = torch::cat(parts);
+    out.set.large = torch::Tensor();
     out.notes.push_back(
         fmt::format("colour images of '{}' were converted to grey (ITU-R 601 luma)", out.set.name));
   } else if (out.set.channels() != channels) {

@@ -12,19 +12,23 @@
 namespace ebclr::eval {
 namespace {
 
-void check_split(const data::ImageSet& set, const std::string& split) {
-  if (set.size() == 0) {
+/// The labelled images of a split; says how many there are when it is not all of them.
+data::ImageSet labelled_part(data::ImageSet set, const std::string& split, std::vector<std::string>& notes) {
+  if (set.size() == 0)
     core::usage_error("eval", fmt::format("'{}' has no {} images; evaluation needs both splits (folders: "
                                           "--test-fraction)",
                                           set.name, split));
-  }
-  if (!set.labelled()) {
-    const int64_t bare = set.labels.defined() ? set.labels.lt(0).sum().item<int64_t>() : set.size();
-    core::usage_error("eval",
-                      fmt::format("{} of {} {} images of '{}' have no label; evaluation needs labels (class "
-                                  "subfolders or a labels CSV)",
-                                  bare, set.size(), split, set.name));
-  }
+  if (set.labelled()) return set;
+  const auto rows =
+      set.labels.defined() ? set.labels.ge(0).nonzero().flatten() : torch::empty({0}, torch::kInt64);
+  if (rows.numel() == 0)
+    core::usage_error(
+        "eval", fmt::format("none of the {} {} images of '{}' has a label; evaluation needs labels (class "
+                            "sub-folders or --labels-csv)",
+                            set.size(), split, set.name));
+  notes.push_back(
+      fmt::format("{} of {} {} images have a label; only these are judged", rows.numel(), set.size(), split));
+  return data::select(set, rows);
 }
 
 /// NaN has no JSON form.
@@ -37,13 +41,14 @@ nlohmann::json number(double v) {
 EvalSets make_eval_sets(data::TrainTest loaded, int64_t channels, const std::vector<int64_t>& trained_shape,
                         bool grayscale) {
   EvalSets sets;
-  sets.raw = std::move(loaded);
-  check_split(sets.raw.train, "train");
-  check_split(sets.raw.test, "test");
+  std::vector<std::string> partly;
+  sets.raw.train = labelled_part(std::move(loaded.train), "train", partly);
+  sets.raw.test = labelled_part(std::move(loaded.test), "test", partly);
   auto train = adapt(sets.raw.train, channels, trained_shape, grayscale);
   auto test = adapt(sets.raw.test, channels, trained_shape, grayscale);
   sets.adapted = {std::move(train.set), std::move(test.set)};
   sets.notes = std::move(train.notes);
+  sets.notes.insert(sets.notes.end(), partly.begin(), partly.end());
   for (const auto* set : {&sets.raw.train, &sets.raw.test}) {
     sets.notes.insert(sets.notes.end(), set->notes.begin(), set->notes.end());
   }

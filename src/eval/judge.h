@@ -64,7 +64,7 @@ struct EvalSets {
   std::vector<std::string> notes;
 };
 
-/// Throws when the sets cannot be judged on: a split is missing or has unlabelled images.
+/// Keeps the labelled images; throws when the sets cannot be judged on: a split is missing or has no labels.
 EvalSets make_eval_sets(data::TrainTest sets, int64_t channels, const std::vector<int64_t>& trained_shape,
                         bool grayscale);
 

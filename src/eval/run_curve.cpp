@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "eval/untrained.h"
+#include "run/images.h"
 
 namespace ebclr::eval {
 namespace {
@@ -61,8 +62,8 @@ RunCurves curve_of_run(const run::Run& run, const CurveOptions& o) {
     core::run_error("eval.curve", fmt::format("{}: has no checkpoint of a whole epoch to judge",
                                               run.folder().root.string()));
   auto first = run.load(checkpoints.front().file);
-  const auto sets =
-      make_eval_sets(data::load(o.data), first.encoder->options().channels, first.image_shape, o.grayscale);
+  const auto sets = make_eval_sets(run::load_images(run.folder(), o.data), first.encoder->options().channels,
+                                   first.image_shape, o.grayscale);
   RunCurves out;
   out.notes = sets.notes;
   const auto point = [&](const std::string& name, run::Model& model, const run::Position& at) {

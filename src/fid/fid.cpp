@@ -46,7 +46,7 @@ class RealImages {
  public:
   RealImages(const data::ImageSet& set, torch::Tensor indices, const data::ViewOptions* views, uint64_t seed)
       : set_(set), indices_(std::move(indices)), seed_(core::make_key({seed, 0xF1D})) {
-    if (views) maker_.emplace(*views, set.channels(), set.height(), set.width());
+    if (views) maker_.emplace(*views, set);
   }
 
   /// Views may show an image more than once, images may not.

@@ -2,211 +2,219 @@
 
 #include <algorithm>
 #include <cmath>
-#include <opencv2/imgcodecs.hpp>
-#include <opencv2/imgproc.hpp>
-
-#include "core/error.h"
-#include "core/files.h"
+#include <cstring>
+#include <numbers>
 
 namespace ebclr::plot {
 namespace {
 
-constexpr int kDrawn = 4;          // drawn pixels per point
-constexpr int kFinished = 2;       // pixels per point of the result
-constexpr int kShift = 4;          // fractional bits of OpenCV's drawing coordinates
-constexpr double kCapHeight = 21;  // of a Hershey letter at scale 1, in pixels
+constexpr double kScale = 2;  // pixels per point
 
-cv::Scalar scalar(Rgb c) {
-  return {double(c[0]), double(c[1]), double(c[2])};
+// Fonts are opened once per thread: a chart measures and draws some hundred texts.
+Typeface& typeface() {
+  thread_local Typeface face;
+  return face;
 }
 
-/// The Hershey fonts know ASCII only: any other character becomes one question mark.
-std::string ascii(const std::string& text) {
-  std::string out;
-  for (unsigned char c : text) {
-    if (c >= 32 && c < 127) {
-      out += static_cast<char>(c);
-    } else if ((c & 0xC0) != 0x80) {
-      out += '?';
-    }
-  }
+// The four corners of a line of some thickness with square ends.
+std::vector<Point> stroke(Point a, Point b, double thickness) {
+  const double length = std::hypot(b.x - a.x, b.y - a.y), half = thickness / 2;
+  const Point along =
+      length > 0 ? Point{(b.x - a.x) / length * half, (b.y - a.y) / length * half} : Point{half, 0};
+  const Point across{-along.y, along.x};
+  // Half a thickness longer at both ends, so that bends have no gaps.
+  const Point from{a.x - along.x, a.y - along.y}, to{b.x + along.x, b.y + along.y};
+  return {{from.x + across.x, from.y + across.y},
+          {to.x + across.x, to.y + across.y},
+          {to.x - across.x, to.y - across.y},
+          {from.x - across.x, from.y - across.y}};
+}
+
+// Ends of UTF-8 characters: a text is never cut inside one.
+std::vector<size_t> ends(const std::string& text) {
+  std::vector<size_t> out;
+  for (size_t i = 1; i <= text.size(); ++i)
+    if (i == text.size() || (static_cast<uint8_t>(text[i]) & 0xC0) != 0x80) out.push_back(i);
   return out;
 }
 
-struct Font {
-  int face = cv::FONT_HERSHEY_SIMPLEX;
-  double scale = 1;
-  int thickness = 1;
-
-  Font(double size, bool bold) {
-    scale = size * kDrawn / kCapHeight;
-    // A stroke of about an eighth of the letter's height reads like a normal weight.
-    thickness = std::max(1, static_cast<int>(std::lround(size * kDrawn * (bold ? 0.17 : 0.115))));
-  }
-};
+constexpr const char* kEllipsis = "\xE2\x80\xA6";
 
 }  // namespace
 
 Canvas::Canvas(double width, double height)
     : width_(width),
       height_(height),
-      pixels_(static_cast<int>(std::lround(height * kDrawn)), static_cast<int>(std::lround(width * kDrawn)),
-              CV_8UC3, scalar(kWhite)) {}
-
-cv::Point Canvas::at(Point p) const {
-  // Far outside points would overflow OpenCV's fixed point numbers.
-  const double limit = 4 * std::max(width_, height_);
-  const double unit = kDrawn * (1 << kShift);
-  return {static_cast<int>(std::lround(std::clamp(p.x, -limit, limit) * unit)),
-          static_cast<int>(std::lround(std::clamp(p.y, -limit, limit) * unit))};
+      pixels_(std::max(1, static_cast<int>(std::lround(width * kScale))),
+              std::max(1, static_cast<int>(std::lround(height * kScale))), 3) {
+  std::fill(pixels_.data.begin(), pixels_.data.end(), uint8_t{255});
 }
 
-int Canvas::thick(double thickness) const {
-  return std::max(1, static_cast<int>(std::lround(thickness * kDrawn)));
+void Canvas::blend(int y, int x, int length, uint8_t coverage, Rgb colour, double opacity) {
+  uint8_t* p = pixels_.row(y) + size_t{3} * static_cast<size_t>(x);
+  const int weight = static_cast<int>(std::lround(coverage * opacity));
+  for (int i = 0; i < length; ++i)
+    for (int k = 0; k < 3; ++k, ++p)
+      *p = static_cast<uint8_t>((colour[static_cast<size_t>(k)] * weight + *p * (255 - weight) + 127) / 255);
+}
+
+void Canvas::fill(const std::vector<std::vector<Point>>& polygons, Rgb colour, double opacity) {
+  // FreeType takes 32,000 points at a time.
+  for (size_t first = 0; first < polygons.size();) {
+    std::vector<std::vector<Point>> some;
+    size_t points = 0;
+    while (first < polygons.size() && (some.empty() || points + polygons[first].size() < 30000)) {
+      auto polygon = polygons[first++];
+      for (auto& p : polygon) p = {p.x * kScale, p.y * kScale};
+      points += polygon.size();
+      some.push_back(std::move(polygon));
+    }
+    typeface().fill(some, pixels_.width, pixels_.height, [&](int y, int x, int length, uint8_t coverage) {
+      blend(y, x, length, coverage, colour, opacity);
+    });
+  }
 }
 
 void Canvas::line(Point a, Point b, Rgb colour, double thickness) {
-  cv::line(pixels_, at(a), at(b), scalar(colour), thick(thickness), cv::LINE_AA, kShift);
+  fill({stroke(a, b, thickness)}, colour);
 }
 
 void Canvas::polyline(const std::vector<Point>& points, Rgb colour, double thickness, bool dashed) {
   constexpr double kDash = 6, kGap = 4;
+  std::vector<std::vector<Point>> parts;
   double travelled = 0;
   for (size_t i = 1; i < points.size(); ++i) {
     const Point a = points[i - 1], b = points[i];
+    const double length = std::hypot(b.x - a.x, b.y - a.y);
     if (!dashed) {
-      line(a, b, colour, thickness);
+      if (length > 0) parts.push_back(stroke(a, b, thickness));
       continue;
     }
-    const double length = std::hypot(b.x - a.x, b.y - a.y);
     for (double done = 0; done < length;) {
       const double phase = std::fmod(travelled + done, kDash + kGap);
       const bool ink = phase < kDash;
       const double step = std::min(length - done, std::max(1e-3, (ink ? kDash : kDash + kGap) - phase));
       if (ink) {
-        auto along = [&](double d) {
+        const auto along = [&](double d) {
           return Point{a.x + (b.x - a.x) * d / length, a.y + (b.y - a.y) * d / length};
         };
-        line(along(done), along(done + step), colour, thickness);
+        // The square ends would close the gaps: a dash is drawn shorter by them.
+        const double end = std::min(thickness / 2, step / 2 - 1e-6);
+        if (step > thickness) parts.push_back(stroke(along(done + end), along(done + step - end), thickness));
       }
       done += step;
     }
     travelled += length;
   }
+  fill(parts, colour);
 }
 
 void Canvas::polygon(const std::vector<Point>& points, Rgb colour, double opacity) {
-  if (points.size() < 3) return;
-  std::vector<cv::Point> corners;
-  for (const Point& p : points) corners.push_back(at(p));
-  cv::Rect box = cv::boundingRect(corners);
-  const int unit = 1 << kShift;
-  box = cv::Rect(box.x / unit - 1, box.y / unit - 1, box.width / unit + 3, box.height / unit + 3) &
-        cv::Rect(0, 0, pixels_.cols, pixels_.rows);
-  if (box.empty()) return;
-  for (auto& c : corners) c -= cv::Point(box.x * unit, box.y * unit);
-  cv::Mat target = pixels_(box), layer = target.clone();
-  cv::fillPoly(layer, std::vector<std::vector<cv::Point>>{corners}, scalar(colour), cv::LINE_AA, kShift);
-  cv::addWeighted(layer, opacity, target, 1 - opacity, 0, target);
+  if (points.size() >= 3) fill({points}, colour, opacity);
 }
 
 void Canvas::rectangle(Point a, Point b, Rgb colour, double opacity) {
-  auto pixel = [](double v) { return static_cast<int>(std::lround(v * kDrawn)); };
-  const cv::Rect box = cv::Rect(cv::Point(pixel(a.x), pixel(a.y)), cv::Point(pixel(b.x), pixel(b.y))) &
-                       cv::Rect(0, 0, pixels_.cols, pixels_.rows);
-  if (box.empty()) return;
-  cv::Mat target = pixels_(box);
-  if (opacity >= 1) {
-    target.setTo(scalar(colour));
-  } else {
-    cv::addWeighted(cv::Mat(box.size(), CV_8UC3, scalar(colour)), opacity, target, 1 - opacity, 0, target);
-  }
+  // On whole pixels: fields that touch leave no seam.
+  const auto pixel = [](double v, int most) {
+    return std::clamp(static_cast<int>(std::lround(v * kScale)), 0, most);
+  };
+  const int left = pixel(std::min(a.x, b.x), pixels_.width), right = pixel(std::max(a.x, b.x), pixels_.width);
+  for (int y = pixel(std::min(a.y, b.y), pixels_.height); y < pixel(std::max(a.y, b.y), pixels_.height); ++y)
+    if (right > left) blend(y, left, right - left, 255, colour, opacity);
 }
 
 void Canvas::frame(Point a, Point b, Rgb colour, double thickness) {
-  cv::rectangle(pixels_, at(a), at(b), scalar(colour), thick(thickness), cv::LINE_AA, kShift);
+  fill({stroke(a, {b.x, a.y}, thickness), stroke({b.x, a.y}, b, thickness), stroke(b, {a.x, b.y}, thickness),
+        stroke({a.x, b.y}, a, thickness)},
+       colour);
 }
 
 void Canvas::disc(Point centre, double radius, Rgb colour) {
-  cv::circle(pixels_, at(centre), static_cast<int>(std::lround(radius * kDrawn * (1 << kShift))),
-             scalar(colour), cv::FILLED, cv::LINE_AA, kShift);
+  std::vector<Point> circle;
+  const int corners = std::clamp(static_cast<int>(radius * 8), 16, 128);
+  for (int i = 0; i < corners; ++i) {
+    const double angle = 2 * std::numbers::pi * i / corners;
+    circle.push_back({centre.x + radius * std::cos(angle), centre.y + radius * std::sin(angle)});
+  }
+  fill({circle}, colour);
 }
 
 double Canvas::text_width(const std::string& text, double size, bool bold) {
-  const Font font(size, bold);
-  int baseline = 0;
-  return double(cv::getTextSize(ascii(text), font.face, font.scale, font.thickness, &baseline).width) /
-         kDrawn;
+  return typeface().width(text, size, bold);
 }
 
-std::string Canvas::fit(const std::string& text, double width, double size) {
-  if (text_width(text, size) <= width) return text;
-  for (size_t n = text.size(); n-- > 0;) {
-    std::string shorter = text.substr(0, n) + "..";
-    if (text_width(shorter, size) <= width) return shorter;
+std::string Canvas::fit(const std::string& text, double width, double size, bool bold) {
+  if (text_width(text, size, bold) <= width) return text;
+  const auto cuts = ends(text);
+  for (size_t n = cuts.size(); n-- > 0;) {
+    std::string shorter = text.substr(0, cuts[n]) + kEllipsis;
+    if (text_width(shorter, size, bold) <= width) return shorter;
   }
   return "";
 }
 
-void Canvas::text(const std::string& raw, Point where, double size, Align align, Rgb colour, bool bold) {
-  const Font font(size, bold);
-  const std::string text = ascii(raw);
-  const double wide = text_width(text, size, bold);
-  double x = where.x;
-  if (align == Align::kCentre) x -= wide / 2;
-  if (align == Align::kRight) x -= wide;
-  const cv::Point origin(static_cast<int>(std::lround(x * kDrawn)),
-                         static_cast<int>(std::lround((where.y + size / 2) * kDrawn)));
-  cv::putText(pixels_, text, origin, font.face, font.scale, scalar(colour), font.thickness, cv::LINE_AA);
-}
-
-void Canvas::text_upwards(const std::string& raw, Point where, double size, Rgb colour) {
-  const std::string text = ascii(raw);
-  if (text.empty()) return;
-  Canvas strip(text_width(text, size) + 2, size * 2);
-  strip.text(text, {strip.width() / 2, strip.height() / 2}, size, Align::kCentre, colour);
-  cv::Mat turned;
-  cv::rotate(strip.pixels_, turned, cv::ROTATE_90_COUNTERCLOCKWISE);
-  const cv::Point corner(static_cast<int>(std::lround(where.x * kDrawn)) - turned.cols / 2,
-                         static_cast<int>(std::lround(where.y * kDrawn)) - turned.rows / 2);
-  const cv::Rect box = cv::Rect(corner, turned.size()) & cv::Rect(0, 0, pixels_.cols, pixels_.rows);
-  if (!box.empty()) turned(box - corner).copyTo(pixels_(box));
-}
-
-Image Canvas::finish() const {
-  cv::Mat small;
-  cv::resize(pixels_, small, {}, double(kFinished) / kDrawn, double(kFinished) / kDrawn, cv::INTER_AREA);
-  Image image{small.cols, small.rows, {}};
-  image.rgb.assign(small.data, small.data + small.total() * 3);
-  return image;
-}
-
-std::vector<std::byte> encode_png(const Image& image) {
-  if (image.width <= 0 || image.height <= 0 || image.rgb.size() != size_t(image.width) * image.height * 3) {
-    core::usage_error("plot", "cannot encode an empty picture; draw something first");
+std::string Canvas::fit_middle(const std::string& text, double width, double size) {
+  if (text_width(text, size) <= width) return text;
+  const auto cuts = ends(text);
+  for (size_t keep = cuts.size(); keep-- > 2;) {
+    const size_t head = keep / 2, tail = keep - head;
+    std::string shorter =
+        text.substr(0, cuts[head - 1]) + kEllipsis + text.substr(cuts[cuts.size() - 1 - tail]);
+    if (text_width(shorter, size) <= width) return shorter;
   }
-  const cv::Mat rgb(image.height, image.width, CV_8UC3, const_cast<uint8_t*>(image.rgb.data()));
-  cv::Mat bgr;
-  cv::cvtColor(rgb, bgr, cv::COLOR_RGB2BGR);
-  std::vector<uint8_t> bytes;
-  if (!cv::imencode(".png", bgr, bytes)) core::run_error("plot", "PNG encoder failed");
-  const auto* begin = reinterpret_cast<const std::byte*>(bytes.data());
-  return {begin, begin + bytes.size()};
+  return fit(text, width, size);
 }
 
-void write_png(const std::filesystem::path& path, const Image& image) {
-  const auto bytes = encode_png(image);
-  if (path.has_parent_path()) {
-    std::error_code error;
-    std::filesystem::create_directories(path.parent_path(), error);
-    if (error) {
-      core::usage_error("plot", "cannot create folder " + path.parent_path().string() + " (" +
-                                    error.message() + "); choose another place for the picture");
+std::vector<std::string> Canvas::wrap(const std::string& text, double width, double size, bool bold) {
+  std::vector<std::string> lines;
+  std::string line;
+  size_t start = 0;
+  while (start < text.size()) {
+    size_t end = text.find(' ', start);
+    if (end == std::string::npos) end = text.size();
+    const std::string word = text.substr(start, end - start);
+    const std::string longer = line.empty() ? word : line + " " + word;
+    if (!line.empty() && text_width(longer, size, bold) > width) {
+      lines.push_back(line);
+      line = word;
+    } else {
+      line = longer;
+    }
+    start = end + 1;
+  }
+  if (!line.empty()) lines.push_back(line);
+  for (auto& l : lines) l = fit(l, width, size, bold);  // a single word may still be too long
+  return lines;
+}
+
+void Canvas::text(const std::string& text, Point where, double size, Align align, Rgb colour, bool bold) {
+  double x = where.x;
+  if (align != Align::kLeft) x -= text_width(text, size, bold) / (align == Align::kCentre ? 2 : 1);
+  typeface().fill_text(text, {x * kScale, (where.y + size / 2) * kScale}, size * kScale, bold, false,
+                       pixels_.width, pixels_.height, [&](int y, int px, int length, uint8_t coverage) {
+                         blend(y, px, length, coverage, colour, 1);
+                       });
+}
+
+void Canvas::text_upwards(const std::string& text, Point where, double size, Rgb colour) {
+  typeface().fill_text(
+      text, {(where.x + size / 2) * kScale, (where.y + text_width(text, size) / 2) * kScale}, size * kScale,
+      false, true, pixels_.width, pixels_.height,
+      [&](int y, int x, int length, uint8_t coverage) { blend(y, x, length, coverage, colour, 1); });
+}
+
+void Canvas::picture(const image::Pixels& picture, Point at) {
+  const int left = static_cast<int>(std::lround(at.x * kScale)),
+            top = static_cast<int>(std::lround(at.y * kScale));
+  for (int y = 0; y < picture.height; ++y) {
+    if (top + y < 0 || top + y >= pixels_.height) continue;
+    for (int x = 0; x < picture.width; ++x) {
+      if (left + x < 0 || left + x >= pixels_.width) continue;
+      uint8_t* to = pixels_.row(top + y) + size_t{3} * static_cast<size_t>(left + x);
+      const uint8_t* from = picture.row(y) + static_cast<size_t>(x) * static_cast<size_t>(picture.channels);
+      for (int k = 0; k < 3; ++k) to[k] = from[picture.channels == 3 ? k : 0];
     }
   }
-  core::AtomicFile file(path, "plot");
-  file.write(bytes);
-  file.commit();
 }
 
 }  // namespace ebclr::plot

@@ -1,13 +1,13 @@
 #pragma once
-// Drawing surface of the plot room: coordinates in points, drawn large and shrunk, so that text and lines
-// come out smooth whatever their thickness.
+// Drawing surface of the plot room: coordinates in points, two pixels each, everything filled with smooth
+// edges.
 
 #include <array>
-#include <opencv2/core.hpp>
 #include <string>
 #include <vector>
 
-#include "plot/plot.h"
+#include "image/pixels.h"
+#include "plot/typeface.h"
 
 namespace ebclr::plot {
 
@@ -18,10 +18,6 @@ inline constexpr Rgb kWhite{255, 255, 255}, kInk{38, 42, 48}, kSoftInk{96, 102, 
 
 /// Where a text's anchor point sits in it.
 enum class Align { kLeft, kCentre, kRight };
-
-struct Point {
-  double x = 0, y = 0;
-};
 
 /// Shapes and text on a white ground; (0, 0) is the top left corner.
 class Canvas {
@@ -44,20 +40,27 @@ class Canvas {
             bool bold = false);
   /// Text that reads upwards, its middle at `at`.
   void text_upwards(const std::string& text, Point at, double size, Rgb colour = kInk);
+  /// A picture with its top left corner at `at`, pixel by pixel (two per point).
+  void picture(const image::Pixels& picture, Point at);
+
   /// Width of a text in points.
   static double text_width(const std::string& text, double size, bool bold = false);
-  /// The text, shortened with ".." to fit a width.
-  static std::string fit(const std::string& text, double width, double size);
+  /// The text, shortened with an ellipsis to fit a width.
+  static std::string fit(const std::string& text, double width, double size, bool bold = false);
+  /// The text shortened in the middle, for file names, whose ends differ.
+  static std::string fit_middle(const std::string& text, double width, double size);
+  /// The text in lines that fit a width, broken at spaces.
+  static std::vector<std::string> wrap(const std::string& text, double width, double size, bool bold = false);
 
   /// The finished picture, two pixels per point.
-  Image finish() const;
+  image::Pixels finish() const { return pixels_; }
 
  private:
-  cv::Point at(Point p) const;
-  int thick(double thickness) const;
+  void fill(const std::vector<std::vector<Point>>& polygons, Rgb colour, double opacity = 1);
+  void blend(int y, int x, int length, uint8_t coverage, Rgb colour, double opacity);
 
   double width_, height_;
-  cv::Mat pixels_;  // CV_8UC3, RGB order
+  image::Pixels pixels_;
 };
 
 }  // namespace ebclr::plot

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "plot/canvas.h"
+#include "plot/finish.h"
 #include "plot/plot.h"
 #include "plot/ticks.h"
 
@@ -79,8 +80,8 @@ void draw_axes(Canvas& canvas, const Box& box, const Axis& x, const Axis& y, con
   }
   canvas.line({box.left, box.bottom}, {box.right, box.bottom}, kFrame, 1);
   canvas.line({box.left, box.top}, {box.left, box.bottom}, kFrame, 1);
-  canvas.text(Canvas::fit(options.title, canvas.width() - 24, kTitleSize), {box.left, 18}, kTitleSize,
-              Align::kLeft, kInk, true);
+  canvas.text(Canvas::fit(options.title, canvas.width() - box.left - 8, kTitleSize, true), {box.left, 18},
+              kTitleSize, Align::kLeft, kInk, true);
   canvas.text(options.x_label, {(box.left + box.right) / 2, box.bottom + 27}, kLabelSize, Align::kCentre);
   canvas.text_upwards(options.y_label, {12, (box.top + box.bottom) / 2}, kLabelSize);
 }
@@ -114,7 +115,7 @@ Image nothing_to_show(const ChartOptions& options) {
   canvas.rectangle({0, 0}, {canvas.width(), canvas.height()}, kEmpty);
   canvas.text(options.title, {16, 18}, kTitleSize, Align::kLeft, kInk, true);
   canvas.text("no data", {canvas.width() / 2, canvas.height() / 2}, kLabelSize, Align::kCentre, kSoftInk);
-  return canvas.finish();
+  return finish(canvas);
 }
 
 Box plot_area(const ChartOptions& options, double y_labels, double legend) {
@@ -240,7 +241,7 @@ Image line_chart(const std::vector<Series>& series, const ChartOptions& options)
     flush();
   }
   draw_legend(canvas, entries, legend, box.left, options.height - legend.height() - 5, Mark::kLine);
-  return canvas.finish();
+  return finish(canvas);
 }
 
 Image histogram(const std::vector<Sample>& samples, int bins, const ChartOptions& options) {
@@ -288,7 +289,7 @@ Image histogram(const std::vector<Sample>& samples, int bins, const ChartOptions
     canvas.polyline(outline, colour(k), 1.25);
   }
   draw_legend(canvas, entries, legend, box.left, options.height - legend.height() - 5, Mark::kBlock);
-  return canvas.finish();
+  return finish(canvas);
 }
 
 Image confusion_matrix(const torch::Tensor& counts, const std::vector<std::string>& class_names,
@@ -312,8 +313,8 @@ Image confusion_matrix(const torch::Tensor& counts, const std::vector<std::strin
   const double left = names + 38, top = title.empty() ? 16 : 40;
   const double side = cell * double(n), bar = 12;
   Canvas canvas(left + side + 70, top + side + names + 40);
-  canvas.text(Canvas::fit(title, canvas.width() - 24, kTitleSize), {16, 18}, kTitleSize, Align::kLeft, kInk,
-              true);
+  canvas.text(Canvas::fit(title, canvas.width() - 24, kTitleSize, true), {16, 18}, kTitleSize, Align::kLeft,
+              kInk, true);
 
   const Rgb kDeep{12, 62, 120};
   auto shade = [&](double share) {
@@ -359,7 +360,7 @@ Image confusion_matrix(const torch::Tensor& counts, const std::vector<std::strin
     canvas.text(fmt::format("{}%", percent), {bar_left + bar + 5, top + side * (1 - percent / 100.0)}, 5.5,
                 Align::kLeft, kSoftInk);
   }
-  return canvas.finish();
+  return finish(canvas);
 }
 
 Image scatter_map(const torch::Tensor& points, const torch::Tensor& labels,
@@ -394,7 +395,7 @@ Image scatter_map(const torch::Tensor& points, const torch::Tensor& labels,
   const double bottom = options.height - (legend.rows ? legend.height() + 12 : 14);
   Canvas canvas(options.width, options.height);
   canvas.rectangle({left, top}, {right, bottom}, kEmpty);
-  canvas.text(Canvas::fit(options.title, options.width - 32, kTitleSize), {left, 18}, kTitleSize,
+  canvas.text(Canvas::fit(options.title, options.width - 32, kTitleSize, true), {left, 18}, kTitleSize,
               Align::kLeft, kInk, true);
   // One scale for both directions: distances on a map mean something.
   const double scale = std::min((right - left - 24) / std::max(xr.high - xr.low, 1e-12),
@@ -411,7 +412,7 @@ Image scatter_map(const torch::Tensor& points, const torch::Tensor& labels,
                 radius, colour(label[i]));
   }
   draw_legend(canvas, entries, legend, left, bottom + 7, Mark::kDot);
-  return canvas.finish();
+  return finish(canvas);
 }
 
 }  // namespace ebclr::plot

@@ -21,6 +21,8 @@ struct Image {
 
 /// The picture as a PNG file in memory (to embed in a page).
 std::vector<std::byte> encode_png(const Image& image);
+/// Throws Error unless the name ends in .png.
+void check_png_name(const std::filesystem::path& path);
 /// Writes a PNG atomically; creates the folder when it is missing.
 void write_png(const std::filesystem::path& path, const Image& image);
 
@@ -62,8 +64,24 @@ Image confusion_matrix(const torch::Tensor& counts, const std::vector<std::strin
 Image scatter_map(const torch::Tensor& points, const torch::Tensor& labels,
                   const std::vector<std::string>& class_names, const ChartOptions& options = {});
 
-/// A grid of images, row by row: float [N, C, H, W] in [-1, 1] (clamped) or uint8, C 1 or 3, each pixel
-/// `scale` times enlarged. Captions (optional) stand below each image, cut to its width.
+/// Points float [N, 2] as thumbnails of their images (uint8 [N, C, H, W] or float in [-1, 1]): where they
+/// would overlap, the one nearest to the middle of its place is drawn and the others are dots below.
+Image thumbnail_map(const torch::Tensor& points, const torch::Tensor& images,
+                    const ChartOptions& options = {});
+
+/// A sheet of images.
+struct GridOptions {
+  int columns = 8;
+  int scale = 2;                               ///< each pixel this many times enlarged
+  std::vector<std::string> captions = {};      ///< below each image, shortened in the middle to its width
+  std::vector<std::string> column_heads = {};  ///< above each column
+  std::vector<std::string> row_heads = {};     ///< left of each row, up to 120 points wide
+  std::string title = {};                      ///< wrapped to the width of the sheet
+};
+
+/// A grid of images, row by row: float [N, C, H, W] in [-1, 1] (clamped) or uint8, C 1 or 3.
+Image image_grid(const torch::Tensor& images, const GridOptions& options);
+/// The same with captions and a title only.
 Image image_grid(const torch::Tensor& images, int columns, int scale = 2,
                  const std::vector<std::string>& captions = {}, const std::string& title = "");
 

@@ -4,13 +4,17 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
 
 #include "core/error.h"
 #include "data/catalog.h"
+#include "eval/clusters.h"
 #include "eval/features.h"
 #include "eval/judge.h"
 #include "eval/tsne.h"
 #include "report/pictures.h"
+#include "run/images.h"
 
 namespace ebclr::report {
 namespace {
@@ -76,6 +80,70 @@ void find_map(const data::TrainTest& sets, run::Model& model, const ExamineOptio
   out.map = std::move(map);
 }
 
+// A JPEG of a sheet, at the size at which it is looked at.
+std::vector<std::byte> sheet_file(const plot::Image& sheet, const std::string& name) {
+  return shrink(plot::encode_png(sheet), 1400, name);
+}
+
+std::string file_name(const data::ImageSet& set, int64_t i) {
+  return set.files.empty() ? fmt::format("image {}", i)
+                           : std::filesystem::path(set.files[static_cast<size_t>(i)]).filename().string();
+}
+
+// Rows of images: the first of each and those that follow it.
+plot::Image rows_of(const data::ImageSet& set, const std::vector<std::vector<int64_t>>& rows, int columns,
+                    const std::vector<std::string>& column_heads, const std::vector<std::string>& row_heads) {
+  std::vector<torch::Tensor> images;
+  const auto blank = torch::full_like(set.pixels[0], 255);
+  for (const auto& row : rows)
+    for (int c = 0; c < columns; ++c)
+      images.push_back(c < static_cast<int>(row.size()) ? set.pixels[row[static_cast<size_t>(c)]] : blank);
+  const int scale = static_cast<int>(std::clamp<int64_t>(96 / set.height(), 1, 3));
+  return plot::image_grid(
+      torch::stack(images),
+      {.columns = columns, .scale = scale, .column_heads = column_heads, .row_heads = row_heads});
+}
+
+// What the features say without labels: the nearest of some images, and groups with examples.
+void find_sheets(const data::TrainTest& sets, run::Model& model, const ExamineOptions& options,
+                 Examination& out) {
+  constexpr int kColumns = 9;
+  const auto all = data::joined({&sets.train, &sets.test});
+  const auto picked = data::limit(all, options.sheet_images, options.seed);
+  const auto adapted = eval::adapt(picked, model.encoder->options().channels, model.image_shape, false);
+  if (adapted.set.size() < 4) return;
+  const auto features = eval::features(*model.encoder, adapted.set);
+  const auto n = static_cast<double>(features.size(0));
+  const auto groups =
+      eval::cluster(features, std::clamp<int64_t>(std::lround(std::sqrt(n / 2)), 2, 10), options.seed);
+  std::vector<std::string> heads;
+  for (size_t g = 0; g < groups.members.size(); ++g)
+    heads.push_back(fmt::format("group {}: {} image{}", g + 1, groups.members[g].size(),
+                                groups.members[g].size() == 1 ? "" : "s"));
+  out.clusters =
+      Picture{sheet_file(rows_of(adapted.set, groups.members, kColumns, {}, heads), "groups"),
+              fmt::format("{} images in {} groups by their features, the most typical of each first",
+                          features.size(0), groups.members.size())};
+  // Questions from every group: one that is typical, and one that is not.
+  std::vector<int64_t> asked;
+  for (size_t round = 0; round < 2; ++round)
+    for (const auto& m : groups.members)
+      if (asked.size() < 8 && m.size() > round) asked.push_back(m[round == 0 ? 0 : m.size() / 2]);
+  const auto near = eval::nearest_rows(features, torch::tensor(asked, torch::kInt64), kColumns - 1);
+  std::vector<std::vector<int64_t>> rows;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < asked.size(); ++i) {
+    rows.push_back({asked[i]});
+    for (int64_t k = 0; k < near.size(1); ++k)
+      rows.back().push_back(near[static_cast<int64_t>(i)][k].item<int64_t>());
+    names.push_back(file_name(adapted.set, asked[i]));
+  }
+  std::vector<std::string> columns = {"image"};
+  for (int k = 1; k < kColumns; ++k) columns.push_back(k == 1 ? "nearest" : fmt::format("{}.", k));
+  out.neighbours = Picture{sheet_file(rows_of(adapted.set, rows, kColumns, columns, names), "neighbours"),
+                           "images (left) and the ones whose features are most like theirs"};
+}
+
 }  // namespace
 
 Examination examine(const RunRecord& record, const ExamineOptions& options) {
@@ -99,11 +167,15 @@ Examination examine(const RunRecord& record, const ExamineOptions& options) {
   if (!attempt("no confusion matrix and no map", [&] {
         model = record.run.load("last");
         engine::place(*model.encoder, model.head.get(), options.placement);
-        sets = data::load(source);
+        sets = run::load_images(record.run.folder(), source);
+        for (const auto& p : sets.problems) out.unreadable.push_back(p.path + ": " + p.reason);
       }))
     return out;
-  attempt("no confusion matrix",
-          [&] { find_confusion(sets, model, options, record.name, source.source, out); });
+  if (sets.train.labels.defined() && sets.train.labels.max().item<int64_t>() >= 0)
+    attempt("no confusion matrix",
+            [&] { find_confusion(sets, model, options, record.name, source.source, out); });
+  if (options.sheet_images > 0)
+    attempt("no neighbours and groups", [&] { find_sheets(sets, model, options, out); });
   if (options.map_images > 0)
     attempt("no map", [&] { find_map(sets, model, options, record.name, source.source, out); });
   return out;

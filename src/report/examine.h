@@ -15,6 +15,7 @@ namespace ebclr::report {
 struct ExamineOptions {
   int64_t train = 5000, test = 1000;  ///< images, class-balanced; 0: all
   int64_t map_images = 500;           ///< on the map; 0: no map
+  int64_t sheet_images = 5000;        ///< that neighbours and groups are looked for in; 0: no sheets
   std::string data_root = {};         ///< empty: the run's
   uint64_t seed = 0;                  ///< of the choice of images
   engine::Placement placement = {};
@@ -27,6 +28,9 @@ struct Examination {
   double accuracy = 0, low = 0, high = 0;  ///< of the neighbours, with `confusion`
   std::string how;                         ///< the same in words: protocol and numbers of images
   std::optional<PointMap> map;
+  std::optional<Picture> neighbours;  ///< images and those that the encoder finds most like them
+  std::optional<Picture> clusters;    ///< groups of images, examples of each
+  std::vector<std::string> unreadable;  ///< files of the run's folder that could not be read, and why
   std::vector<std::string> notes;
 };
 

@@ -215,8 +215,9 @@ void training_charts(Page& page, const std::vector<RunRecord>& runs) {
   add("sgld_steps", "Langevin steps", "steps per visit");
   add("images_per_second", "Speed", "images per second");
   if (!health.empty()) {
-    page.heading("Health", 3);
+    page.begin_details("Health: gap, spread, norms, learning rate, speed");
     page.charts(health);
+    page.end_details();
   }
 }
 
@@ -425,6 +426,39 @@ std::string describe_machine() {
   return fmt::format("{}, {} cores, {} of memory", model, core::available_cores(), core::human_bytes(memory));
 }
 
+namespace {
+
+// What the features say without labels: neighbours and groups of images.
+void sheets(Page& page, const std::vector<RunRecord>& runs, const std::vector<Examination>& examined) {
+  bool said = false;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (!examined[i].neighbours && !examined[i].clusters) continue;
+    if (!said) page.heading("What looks alike to the encoder");
+    said = true;
+    if (runs.size() > 1) page.heading(runs[i].name, 3);
+    if (examined[i].neighbours) page.picture(examined[i].neighbours->image, examined[i].neighbours->caption);
+    if (examined[i].clusters) page.picture(examined[i].clusters->image, examined[i].clusters->caption);
+  }
+}
+
+void unreadable_files(Page& page, const std::vector<RunRecord>& runs,
+                      const std::vector<Examination>& examined) {
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (examined[i].unreadable.empty()) continue;
+    page.begin_details(
+        fmt::format("{}: {} file(s) could not be read", runs[i].name, examined[i].unreadable.size()));
+    page.code(core::join(examined[i].unreadable, "\n"));
+    page.end_details();
+  }
+}
+
+bool any_labels(const std::vector<Examination>& examined) {
+  return std::any_of(examined.begin(), examined.end(),
+                     [](const Examination& e) { return e.confusion.has_value(); });
+}
+
+}  // namespace
+
 std::string run_report(const std::vector<fs::path>& folders, const RunReportOptions& options) {
   if (folders.empty()) core::usage_error("report", "no run was given; name one or more run folders");
   const auto runs = read_records(folders);
@@ -449,11 +483,21 @@ std::string run_report(const std::vector<fs::path>& folders, const RunReportOpti
   page.table(table);
   if (const auto text = sources(table); !text.empty()) page.text(text);
   say_notes(page, runs, examined);
+  unreadable_files(page, runs, examined);
+  // Without labels pictures are what there is to judge by: they come first.
+  const bool labels = any_labels(examined);
+  if (!labels) {
+    sheets(page, runs, examined);
+    maps(page, runs, examined);
+  }
   training_charts(page, runs);
   accuracy_charts(page, runs);
   chain_pictures(page, runs);
   confusions(page, runs, examined);
-  maps(page, runs, examined);
+  if (labels) {
+    sheets(page, runs, examined);
+    maps(page, runs, examined);
+  }
   configurations(page, runs);
   page.heading("How this was made");
   say_provenance(page, runs);

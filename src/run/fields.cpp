@@ -267,6 +267,14 @@ std::vector<Field> make_fields() {
   add(field("data.validation", AT(data.validation),
             "train images held out to take the place of the test images, to choose settings on; 0: none",
             kNotNegative));
+  add(choice<data::CacheKind>(
+      "data.cache", AT(data.cache),
+      {{"auto", data::CacheKind::kAuto},
+       {"memory", data::CacheKind::kMemory},
+       {"disk", data::CacheKind::kDisk},
+       {"none", data::CacheKind::kNone}},
+      "folders: decoded images are kept in a file and mapped; auto does so from 64 MB on, memory "
+      "copies them to memory, none decodes at every start"));
   add(field("data.image_size", AT(data.image_size), "folders: short side after resizing; 0: 32",
             kNotNegative));
   add(field("data.grayscale", AT(data.grayscale), "folders: read as one channel"));
@@ -345,6 +353,8 @@ std::vector<Field> make_fields() {
             kNotNegative));
   add(field("monitor.train", AT(monitor.train), "train images of that check", kAtLeastOne));
   add(field("monitor.test", AT(monitor.test), "test images of that check", kAtLeastOne));
+  add(field("monitor.probe", AT(monitor.probe),
+            "labelled folder or CSV of path,label to watch by, apart from the train images"));
   return f;
 }
 

@@ -26,7 +26,7 @@ const TorchValue& dict_at(const TorchValue& value, std::string_view key, const f
 
 // Copies a state dict into the snapshot under `prefix`, checked against the module that it must fit.
 void take_state(const TorchValue& state, const torch::nn::Module& module, const std::string& prefix,
-                const fs::path& path, Snapshot& snapshot) {
+                const fs::path& path, Snapshot& snapshot, const std::string& ignored = "") {
   std::vector<std::string> known;
   for (const auto& [name, target] : nn::state_of(module, "")) {
     known.push_back(name);
@@ -43,14 +43,82 @@ void take_state(const TorchValue& state, const torch::nn::Module& module, const 
     snapshot.tensors.tensors["method/" + prefix + name] = tensor.contiguous();
   }
   for (const auto& [key, value] : *state.dict())
-    if (key.text() && std::find(known.begin(), known.end(), *key.text()) == known.end())
+    if (key.text() && (ignored.empty() || !key.text()->starts_with(ignored)) &&
+        std::find(known.begin(), known.end(), *key.text()) == known.end())
       core::usage_error(
           kImportComponent,
           fmt::format("{}: unexpected tensor '{}'; does the configuration belong to this checkpoint?",
                       path.string(), *key.text()));
 }
 
+void write_imported(const Config& config, Snapshot& snapshot, const fs::path& out) {
+  if (fs::exists(out) && !fs::is_empty(out))
+    core::usage_error(kImportComponent, fmt::format("{}: exists and is not empty", out.string()));
+  fs::create_directories(out);
+  core::write_atomically(RunFolder{out}.config(), to_yaml(config), kImportComponent);
+  snapshot.small["imported"] = true;
+  write_checkpoint(RunFolder{out}.checkpoints(), snapshot);
+}
+
+// torchvision's networks read (pixel in [0, 1] - mean) / deviation, ours [-1, 1]: what lies between goes into
+// the first convolution and the running mean behind it. Only the zeros beyond the border then mean another
+// colour.
+void fold_normalisation(Snapshot& snapshot) {
+  const auto mean = torch::tensor({0.485, 0.456, 0.406}, torch::kFloat64).view({1, 3, 1, 1}),
+             deviation = torch::tensor({0.229, 0.224, 0.225}, torch::kFloat64).view({1, 3, 1, 1});
+  auto& weight = snapshot.tensors.tensors.at("method/encoder.conv1.weight");
+  auto& running = snapshot.tensors.tensors.at("method/encoder.bn1.running_mean");
+  const auto w = weight.to(torch::kFloat64);
+  running =
+      (running.to(torch::kFloat64) - (w * ((0.5 - mean) / deviation)).sum({1, 2, 3})).to(torch::kFloat32);
+  weight = (w / (2 * deviation)).to(torch::kFloat32).contiguous();
+}
+
+std::string torchvision_arch(const TorchValue& state, const fs::path& path) {
+  if (state.find("layer3.6.conv1.weight"))
+    core::usage_error(
+        kImportComponent,
+        fmt::format("{}: deeper than resnet50; expected resnet18, resnet34 or resnet50", path.string()));
+  return state.find("layer1.0.conv3.weight")   ? "resnet50"
+         : state.find("layer1.2.conv1.weight") ? "resnet34"
+                                               : "resnet18";
+}
+
 }  // namespace
+
+std::vector<std::string> import_torchvision(const fs::path& checkpoint, const fs::path& out) {
+  const auto state = read_torch_file(checkpoint);
+  const auto* stem = state.dict() ? state.find("conv1.weight") : nullptr;
+  if (!stem || !stem->tensor() || stem->tensor()->dim() != 4 || stem->tensor()->size(2) != 7 ||
+      stem->tensor()->size(1) != 3)
+    core::usage_error(
+        kImportComponent,
+        fmt::format(
+            "{}: expected the state dict of a torchvision ResNet (conv1.weight of 7 x 7); a checkpoint "
+            "of the released code needs --config",
+            checkpoint.string()));
+  auto config = resolve({{"import",
+                          {{"method.name", "simclr"},
+                           {"encoder.arch", torchvision_arch(state, checkpoint)},
+                           {"encoder.width", std::to_string(stem->tensor()->size(0))},
+                           {"encoder.norm", "batch"},
+                           {"encoder.activation", "relu"},
+                           {"encoder.stem", "imagenet"}}}});
+  nn::Encoder encoder(config.method.encoder, 0);
+  auto head_options = config.method.head;
+  head_options.in = encoder.feature_dim();
+  if (head_options.hidden <= 0) head_options.hidden = head_options.in;
+  const nn::Head head(head_options, 0);
+  Snapshot snapshot;
+  take_state(state, encoder, "encoder.", checkpoint, snapshot, "fc.");
+  for (const auto& [name, tensor] : nn::state_of(head, ""))
+    snapshot.tensors.tensors["method/head." + name] = tensor.detach().contiguous();
+  fold_normalisation(snapshot);
+  write_imported(config, snapshot, out);
+  return {
+      "the classifier (fc) is left out; the projection head has first weights: use features, not projections",
+      "this run evaluates and embeds, it does not resume"};
+}
 
 std::vector<std::string> import_released(const fs::path& checkpoint, const std::string& config_name,
                                          const fs::path& out) {
@@ -85,14 +153,9 @@ std::vector<std::string> import_released(const fs::path& checkpoint, const std::
   if (const auto* v = value.find("runtime"); v && std::get_if<double>(&v->data))
     snapshot.position.seconds = std::get<double>(v->data);
 
-  if (fs::exists(out) && !fs::is_empty(out))
-    core::usage_error(kImportComponent, fmt::format("{}: exists and is not empty", out.string()));
-  fs::create_directories(out);
   auto written = config;
   written.method.encoder.width = options.width;
-  core::write_atomically(RunFolder{out}.config(), to_yaml(written), kImportComponent);
-  snapshot.small["imported"] = true;
-  write_checkpoint(RunFolder{out}.checkpoints(), snapshot);
+  write_imported(written, snapshot, out);
   notes.push_back(
       "optimizer state and chains of the released code are not taken over: this run evaluates and samples, "
       "it does not resume");

@@ -35,6 +35,7 @@ struct RunFolder {
   std::filesystem::path provenance() const { return root / "provenance.json"; }
   std::filesystem::path checkpoints() const { return root / "checkpoints"; }
   std::filesystem::path samples() const { return root / "samples"; }
+  std::filesystem::path images() const { return root / "images.csv"; }
   std::filesystem::path lock() const { return root / ".lock"; }
 };
 
@@ -73,5 +74,10 @@ void load_module(torch::nn::Module& module, const core::SafeTensors& tensors, co
 /// proj_state_dict) and its configuration. Returns notes for the user.
 std::vector<std::string> import_released(const std::filesystem::path& checkpoint, const std::string& config,
                                          const std::filesystem::path& out);
+
+/// Makes a run folder from the state dict of a torchvision ResNet (18, 34, 50), whose shapes and names
+/// encoder.stem imagenet has; its input normalisation goes into the first layer. Returns notes for the user.
+std::vector<std::string> import_torchvision(const std::filesystem::path& state_dict,
+                                            const std::filesystem::path& out);
 
 }  // namespace ebclr::run

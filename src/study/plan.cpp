@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/text.h"
+#include "data/catalog.h"
 #include "methods/method.h"
 
 namespace ebclr::study {
@@ -58,10 +59,6 @@ std::set<std::string> ids_of(const Study& study, const std::string& axis) {
   add(study.row_axis, study.rows);
   add(study.column_axis, study.columns);
   return out;
-}
-
-int64_t set_size(const std::string& name) {
-  return name == "mnist" || name == "fmnist" ? 60000 : name.starts_with("shapes") ? 5000 : 50000;
 }
 
 }  // namespace
@@ -138,7 +135,7 @@ Plan make_plan(const Study& study, const std::string& scale, const Scales& scale
               fmt::format("{}{}{}, seed {}", row.label, column.label.empty() ? "" : ", ", column.label, seed);
           spec.judging = plan.judging;
           spec.judges = study.judges;
-          const int64_t all = set_size(config.data.source);
+          const int64_t all = data::train_images(config.data.source);
           spec.images = config.data.limit > 0 ? std::min(all, config.data.limit) : all;
           spec.forward_units =
               units_per_image(config) * static_cast<double>(spec.images / config.train.batch_size *

@@ -20,10 +20,10 @@ class RunLog {
 
   void note(const std::string& text);
   void warn(const std::string& text);
-
- private:
+  /// For train.log alone.
   void write(const std::string& text);
 
+ private:
   core::AppendFile file_;
   Observer& observer_;
 };

@@ -119,7 +119,7 @@ struct Trainer::Impl {
       core::usage_error("train", fmt::format("{} has {} train images, fewer than train.batch_size {}; lower "
                                              "it with --set train.batch_size={}",
                                              images->name, images->size(), config.train.batch_size,
-                                             std::max<int64_t>(2, images->size() / 4)));
+                                             std::min(images->size(), std::max<int64_t>(2, images->size() / 4))));
     if (const auto least = methods::least_batch(config.method.name); config.train.batch_size < least)
       core::usage_error("train", fmt::format("train.batch_size must be at least {}", least));
   }
@@ -194,8 +194,9 @@ struct Trainer::Impl {
     note(fmt::format("{} on {}: {} images of {}x{}x{}, batch {}, {} steps an epoch, learning rate {}",
                      config.method.name, images->name, images->size(), images->channels(), images->height(),
                      images->width(), config.train.batch_size, steps_per_epoch, base_lr * guard->lr_scale()));
-    note(fmt::format("encoder {} width {}: {}; {} threads", config.method.encoder.arch,
-                     config.method.encoder.width, engine_choice.reason, at::get_num_threads()));
+    note(fmt::format("encoder {} width {}: {}; {} thread{}", config.method.encoder.arch,
+                     config.method.encoder.width, engine_choice.reason, at::get_num_threads(),
+                     at::get_num_threads() == 1 ? "" : "s"));
     if (auto* buffer = method->buffer())
       note(fmt::format("replay buffer: {} chains, {}", buffer->size(),
                        core::human_bytes(static_cast<double>(buffer->bytes()))));
@@ -358,7 +359,14 @@ struct Trainer::Impl {
     const auto n = std::min<int64_t>(64, buffer->size());
     core::make_folder(options.folder.samples(), "train");
     plot::write_png(options.folder.samples() / fmt::format("epoch-{:04}.png", epoch),
-                    plot::image_grid(buffer->chains().narrow(0, 0, n).to(torch::kFloat32), 8, 3));
+                    plot::image_grid(buffer->chains().narrow(0, 0, n).to(torch::kFloat32),
+                                     {.columns = 8,
+                                      .scale = images->height() <= 48 ? 3 : 1,
+                                      .title = fmt::format(
+                                          "chains after epoch {}: visited {:.1f} times on average, "
+                                          "{} steps each time",
+                                          epoch, buffer->counts().to(torch::kFloat32).mean().item<double>(),
+                                          config.method.ebclr.sampler.steps)}));
   }
 
   void run_monitor() {
@@ -384,7 +392,7 @@ struct Trainer::Impl {
       if (const auto report = take_step()) {
         outcome.loss = report->loss;
         observer.on_step(*report);
-        end_step();
+        end_step(report->loss);
       }
     }
     outcome.position = position;
@@ -464,11 +472,13 @@ struct Trainer::Impl {
   }
 
   /// What is due after a step: at the end of an epoch the monitor and pictures, and checkpoints.
-  void end_step() {
+  void end_step(double loss) {
     const bool epoch_end = position.batch == 0, end = position.step == total_steps;
     if (epoch_end) {
       run_monitor();
       save_samples(position.epoch);
+      log->write(fmt::format("epoch {} of {}: loss {:.4g}{}", position.epoch, config.train.epochs, loss,
+                             std::isfinite(last_knn) ? fmt::format(", kNN {:.2f} %", 100 * last_knn) : ""));
       observer.on_epoch(position.epoch, last_knn);
     }
     if (end || (epoch_end && position.epoch % config.checkpoint.every_epochs == 0) ||
@@ -488,6 +498,7 @@ struct Trainer::Impl {
   }
 
   void save_interrupted() {
+    log->write(fmt::format("interrupted at step {} of {}", position.step, total_steps));
     const auto s = snapshot();
     if (const auto bad = unsound(s))
       return warn(
@@ -542,6 +553,10 @@ Trainer::Trainer(TrainerOptions options, std::shared_ptr<const data::ImageSet> i
 }
 
 Trainer::~Trainer() = default;
+
+void Trainer::log(const std::string& text) {
+  impl_->log->write(text);
+}
 
 Outcome Trainer::run(const std::atomic<bool>& stop) {
   return impl_->train(stop);

@@ -24,7 +24,7 @@ struct TrainerOptions {
   bool resume = false;
   torch::Device device = torch::kCPU;
   engine::EngineOptions engine = {};
-  int loader_threads = 1;
+  int loader_threads = 1;  ///< that make views ahead; the views do not depend on it
   /// A method from outside instead of the configuration's.
   std::function<std::unique_ptr<methods::Method>(const methods::MethodOptions&,
                                                  const methods::MethodContext&)>
@@ -70,6 +70,8 @@ class Trainer {
   Outcome run(const std::atomic<bool>& stop);
 
   methods::Method& method();
+  /// A line for train.log alone.
+  void log(const std::string& text);
   /// Accuracy of the encoder as it is, asked every monitor.knn_every epochs; must not change it.
   void set_monitor(std::function<double()> monitor);
   /// Called before each step with the number of steps done (fault injection in tests).

@@ -8,12 +8,12 @@
 
 #include <atomic>
 #include <mutex>
-#include <opencv2/imgcodecs.hpp>
 #include <thread>
 
 #include "core/files.h"
 #include "data/scratch.h"
 #include "data/tar_gz.h"
+#include "image/encode.h"
 
 namespace ebclr::data {
 namespace {
@@ -403,12 +403,15 @@ TEST_F(Fetch, FailingMirrorIsTold) {
 
 TEST(Sprites, BecomeOfficialRecords) {
   const Scratch dir;
-  cv::Mat sprite(3, 1024, CV_8UC3);
+  image::Pixels sprite(1024, 3, 3);
   for (int i = 0; i < 3; ++i)
-    for (int p = 0; p < 1024; ++p)
-      sprite.at<cv::Vec3b>(i, p) = {static_cast<uint8_t>(p % 251), static_cast<uint8_t>(i),
-                                    static_cast<uint8_t>(p / 4)};
-  cv::imwrite((dir / "s.png").string(), sprite);
+    for (int p = 0; p < 1024; ++p) {
+      sprite.row(i)[3 * p] = static_cast<uint8_t>(p / 4);
+      sprite.row(i)[3 * p + 1] = static_cast<uint8_t>(i);
+      sprite.row(i)[3 * p + 2] = static_cast<uint8_t>(p % 251);
+    }
+  const auto png = image::encode_png(sprite);
+  dir.write("s.png", {reinterpret_cast<const char*>(png.data()), png.size()});
   const auto records = cifar_records_from_sprite(dir / "s.png", {7, 0, 9});
   ASSERT_EQ(records.size(), 3u * 3073);
   const auto at = [&](size_t i) { return static_cast<int>(records[i]); };

@@ -27,8 +27,8 @@ TEST(ViewOps, CropsMatchTorchvision) {
   const auto* c = crops.data_ptr<int64_t>();
   for (int64_t i = 0; i < crops.size(0); ++i) {
     auto out = torch::empty({3, 32, 32});
-    crop_resize(image.data_ptr<float>(), 3, 32, 32, {c[4 * i], c[4 * i + 1], c[4 * i + 2], c[4 * i + 3]},
-                false, out.data_ptr<float>());
+    crop_resize(image.data_ptr<float>(), 3, {32, 32}, {c[4 * i], c[4 * i + 1], c[4 * i + 2], c[4 * i + 3]},
+                false, {32, 32}, out.data_ptr<float>());
     EXPECT_LT(worst(out, expected[i]), kTolerance) << "crop " << i;
   }
 }
@@ -40,8 +40,8 @@ TEST(ViewOps, CropsOfGreyImagesMatchTorchvision) {
   const auto* c = crops.data_ptr<int64_t>();
   for (int64_t i = 0; i < crops.size(0); ++i) {
     auto out = torch::empty({1, 32, 32});
-    crop_resize(gray.data_ptr<float>(), 1, 32, 32, {c[4 * i], c[4 * i + 1], c[4 * i + 2], c[4 * i + 3]},
-                false, out.data_ptr<float>());
+    crop_resize(gray.data_ptr<float>(), 1, {32, 32}, {c[4 * i], c[4 * i + 1], c[4 * i + 2], c[4 * i + 3]},
+                false, {32, 32}, out.data_ptr<float>());
     EXPECT_LT(worst(out, expected[i]), kTolerance) << "crop " << i;
   }
 }
@@ -49,7 +49,7 @@ TEST(ViewOps, CropsOfGreyImagesMatchTorchvision) {
 TEST(ViewOps, FlipMatchesTorchvision) {
   const auto image = golden("image");
   auto out = torch::empty({3, 32, 32});
-  crop_resize(image.data_ptr<float>(), 3, 32, 32, {0, 0, 32, 32}, true, out.data_ptr<float>());
+  crop_resize(image.data_ptr<float>(), 3, {32, 32}, {0, 0, 32, 32}, true, {32, 32}, out.data_ptr<float>());
   EXPECT_LT(worst(out, golden("flipped")), kTolerance);
 }
 
@@ -57,8 +57,8 @@ TEST(ViewOps, BytesCountAsParts255) {
   const auto bytes = torch::randint(0, 256, {3, 32, 32}, torch::kUInt8);
   const auto floats = bytes.to(torch::kFloat32) / 255;
   auto a = torch::empty({3, 32, 32}), b = torch::empty({3, 32, 32});
-  crop_resize(bytes.data_ptr<uint8_t>(), 3, 32, 32, {3, 5, 17, 11}, true, a.data_ptr<float>());
-  crop_resize(floats.data_ptr<float>(), 3, 32, 32, {3, 5, 17, 11}, true, b.data_ptr<float>());
+  crop_resize(bytes.data_ptr<uint8_t>(), 3, {32, 32}, {3, 5, 17, 11}, true, {32, 32}, a.data_ptr<float>());
+  crop_resize(floats.data_ptr<float>(), 3, {32, 32}, {3, 5, 17, 11}, true, {32, 32}, b.data_ptr<float>());
   EXPECT_LT(worst(a, b), 1e-6);
 }
 

@@ -100,7 +100,7 @@ TEST(Judge, RefusesWhatCannotBeJudged) {
   auto bare = sets;
   bare.train.labels = torch::full_like(sets.train.labels, data::kNoLabel);
   EXPECT_THAT(error_of([&] { make_eval_sets(bare, 3, {}, false); }),
-              HasSubstr("60 of 60 train images of 'shapes' have no label"));
+              HasSubstr("none of the 60 train images of 'shapes' has a label"));
   bare = sets;
   bare.test = {};
   EXPECT_THAT(error_of([&] { make_eval_sets(bare, 3, {}, false); }), HasSubstr("no test images"));

@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <opencv2/imgcodecs.hpp>
 
 #include "core/error.h"
+#include "core/files.h"
+#include "image/decode.h"
+#include "plot/canvas.h"
 #include "plot/ticks.h"
 
 namespace ebclr::plot {
@@ -137,10 +139,9 @@ TEST(Png, ReadsBackAsWritten) {
       std::filesystem::temp_directory_path() / ("ebclr_plot_test_" + std::to_string(getpid()));
   Image image{2, 1, {10, 20, 30, 200, 150, 100}};
   write_png(folder / "deep" / "a.png", image);
-  const cv::Mat read = cv::imread((folder / "deep" / "a.png").string());
-  ASSERT_EQ(read.cols, 2);
-  EXPECT_EQ(read.at<cv::Vec3b>(0, 0), cv::Vec3b(30, 20, 10));  // OpenCV reads BGR
-  EXPECT_EQ(read.at<cv::Vec3b>(0, 1), cv::Vec3b(100, 150, 200));
+  const auto read = image::decode(core::read_bytes(folder / "deep" / "a.png", "test"), "a.png");
+  ASSERT_EQ(read.width, 2);
+  EXPECT_EQ(read.data, image.rgb);
   std::filesystem::remove_all(folder);
   EXPECT_THAT(error_of([] { encode_png({}); }), testing::HasSubstr("[plot]"));
 }
@@ -161,6 +162,60 @@ TEST(Histogram, HigherWhereThereIsMore) {
   EXPECT_GT(ink(0, 720), 4 * ink(760, 1440));
   EXPECT_GT(histogram({}, 10).width, 0);
   EXPECT_GT(histogram({{"same", {2, 2, 2}}}, 10).width, 0);
+}
+
+TEST(Grid, HeadsStandOnceAndTitlesWrap) {
+  const auto images = torch::zeros({4, 3, 16, 16}, torch::kUInt8);
+  const Image bare = image_grid(images, {.columns = 2});
+  const Image headed =
+      image_grid(images, {.columns = 2, .column_heads = {"image", "view"}, .row_heads = {"a", "b"}});
+  EXPECT_GT(headed.width, bare.width);
+  EXPECT_EQ(headed.height, bare.height + 24);
+  const Image one = image_grid(images, {.columns = 2, .title = "short"});
+  const Image two = image_grid(
+      images, {.columns = 2, .title = "a heading that is far too long for one line of a narrow sheet"});
+  EXPECT_GT(two.height, one.height);
+  EXPECT_EQ(two.width, one.width);
+}
+
+TEST(Text, FitsAndBreaksAtCharacters) {
+  const std::string name =
+      "gr\xC3\xB6\xC3\x9F"
+      "er/very_long_directory/picture_0001.jpg";
+  const auto middle = Canvas::fit_middle(name, 80, 6);
+  EXPECT_LE(Canvas::text_width(middle, 6), 80);
+  EXPECT_THAT(middle, testing::EndsWith("1.jpg"));
+  for (double width = 5; width < 60; width += 3) {
+    const auto cut =
+        Canvas::fit("\xC3\xB6\xC3\xB6\xC3\xB6\xC3\xB6\xC3\xB6\xC3\xB6\xC3\xB6\xC3\xB6", width, 6);
+    EXPECT_LE(Canvas::text_width(cut, 6), width);
+    EXPECT_EQ(cut.size() % 2, cut.find("\xE2\x80\xA6") == std::string::npos ? 0u : 1u)
+        << "never inside a character";
+  }
+  const auto lines = Canvas::wrap("one two three four five six", 40, 6);
+  EXPECT_GT(lines.size(), 1u);
+  for (const auto& l : lines) EXPECT_LE(Canvas::text_width(l, 6), 40);
+  EXPECT_GT(Canvas::text_width("\xD0\x9F", 6), 3) << "Cyrillic is in the font";
+  EXPECT_GT(Canvas::text_width("bold", 6, true), Canvas::text_width("bold", 6, false));
+}
+
+TEST(ThumbnailMap, DrawsImagesWhereTheyBelong) {
+  const auto points = torch::tensor({0.f, 0.f, 1.f, 1.f}).view({2, 2});
+  auto images = torch::zeros({2, 3, 8, 8}, torch::kUInt8);
+  images[0][0].fill_(255);  // red, lower left
+  images[1][2].fill_(255);  // blue, upper right
+  const Image map = thumbnail_map(points, images, {.width = 400, .height = 300});
+  EXPECT_GT(count(map, {255, 0, 0}), 1000);
+  EXPECT_GT(count(map, {0, 0, 255}), 1000);
+  int red_x = 0, blue_x = 0;
+  for (int x = 0; x < map.width; ++x)
+    for (int y = 0; y < map.height; ++y) {
+      if (at(map, x, y) == Pixel{255, 0, 0}) red_x = x;
+      if (at(map, x, y) == Pixel{0, 0, 255}) blue_x = x;
+    }
+  EXPECT_LT(red_x, blue_x);
+  EXPECT_THAT(error_of([&] { thumbnail_map(points, images.slice(0, 0, 1)); }),
+              testing::HasSubstr("as many images"));
 }
 
 TEST(SideBySide, KeepsBoth) {

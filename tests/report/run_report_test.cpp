@@ -5,10 +5,10 @@
 #include <torch/torch.h>
 
 #include <fstream>
-#include <opencv2/imgcodecs.hpp>
 
 #include "expect_error.h"
 #include "plot/plot.h"
+#include "image/decode.h"
 #include "report/pictures.h"
 #include "report/run_record.h"
 #include "temp_dir.h"
@@ -186,17 +186,16 @@ TEST(RunReport, ChainsOverTimeIncludeTheFirstAndTheLast) {
   EXPECT_THAT(html, HasSubstr("data:image/jpeg;base64,"));
 }
 
-cv::Mat decode(const std::vector<std::byte>& file) {
-  return cv::imdecode(cv::Mat(1, static_cast<int>(file.size()), CV_8U, const_cast<std::byte*>(file.data())),
-                      cv::IMREAD_COLOR);
+image::Pixels decode(const std::vector<std::byte>& file) {
+  return image::decode(file, "picture");
 }
 
 TEST(Pictures, ShrinkKeepsProportions) {
   const auto png = plot::encode_png({100, 40, std::vector<uint8_t>(12000, 200)});
   const auto small = decode(shrink(png, 50, "p"));
-  EXPECT_EQ(small.cols, 50);
-  EXPECT_EQ(small.rows, 20);
-  EXPECT_EQ(decode(shrink(png, 500, "p")).cols, 100) << "never enlarged";
+  EXPECT_EQ(small.width, 50);
+  EXPECT_EQ(small.height, 20);
+  EXPECT_EQ(decode(shrink(png, 500, "p")).width, 100) << "never enlarged";
   expect_error(
       core::ExitCode::kUsage, [] { shrink({}, 50, "p.png"); }, "p.png");
 }
@@ -206,15 +205,15 @@ TEST(Pictures, SpriteHoldsEveryImageInItsPlace) {
   images[0][0].fill_(255);  // red
   images[2][2].fill_(255);  // blue
   const auto sheet = decode(sprite(images, 2, 16));
-  ASSERT_EQ(sheet.cols, 32);
-  ASSERT_EQ(sheet.rows, 32);
-  const auto bgr = [&](int x, int y) { return sheet.at<cv::Vec3b>(y, x); };
-  EXPECT_GT(bgr(8, 8)[2], 200);
-  EXPECT_LT(bgr(8, 8)[0], 60);
-  EXPECT_LT(bgr(24, 8)[2], 60);
-  EXPECT_GT(bgr(8, 24)[0], 200);
-  EXPECT_GT(bgr(24, 24)[1], 200) << "places without an image are white";
-  EXPECT_EQ(decode(sprite(torch::zeros({1, 1, 4, 4}, torch::kUInt8), 25, 32)).cols, 800);
+  ASSERT_EQ(sheet.width, 32);
+  ASSERT_EQ(sheet.height, 32);
+  const auto rgb = [&](int x, int y) { return sheet.row(y) + 3 * x; };
+  EXPECT_GT(rgb(8, 8)[0], 200);
+  EXPECT_LT(rgb(8, 8)[2], 60);
+  EXPECT_LT(rgb(24, 8)[0], 60);
+  EXPECT_GT(rgb(8, 24)[2], 200);
+  EXPECT_GT(rgb(24, 24)[1], 200) << "places without an image are white";
+  EXPECT_EQ(decode(sprite(torch::zeros({1, 1, 4, 4}, torch::kUInt8), 25, 32)).width, 800);
 }
 
 }  // namespace

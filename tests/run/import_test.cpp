@@ -31,6 +31,40 @@ TEST(ImportReleased, GivesARunWithTheSameFeatures) {
   EXPECT_LT(testing::relative_error(features, testing::golden("net_w8_rgb32.features")), 1e-5);
 }
 
+// A state dict with torchvision's names, as torch.save writes it.
+void save_torchvision(const std::filesystem::path& path, nn::Encoder& encoder) {
+  c10::Dict<std::string, torch::Tensor> dict;
+  for (const auto& [name, tensor] : nn::state_of(encoder, "")) dict.insert(name, tensor.detach());
+  dict.insert("fc.weight", torch::zeros({10, encoder.feature_dim()}));
+  dict.insert("fc.bias", torch::zeros({10}));
+  const auto bytes = torch::pickle_save(c10::IValue(dict));
+  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+}
+
+TEST(ImportTorchvision, FoldsItsNormalisationIntoTheFirstLayer) {
+  testing::TempDir dir;
+  nn::Encoder theirs({.width = 8,
+                      .norm = nn::Norm::kBatch,
+                      .activation = nn::Activation::kRelu,
+                      .stem = nn::Stem::kImagenet},
+                     3);
+  torch::NoGradGuard guard;
+  theirs.train();
+  theirs.forward(torch::randn({8, 3, 64, 64}));  // running statistics that are not the first ones
+  theirs.eval();
+  save_torchvision(dir / "resnet18.pth", theirs);
+  const auto notes = import_torchvision(dir / "resnet18.pth", dir / "run");
+  EXPECT_EQ(notes.size(), 2u);
+  const auto model = Run::open(dir / "run").load();
+  const auto pixels = torch::rand({4, 3, 64, 64});  // [0, 1], as they normalise it
+  const auto mean = torch::tensor({0.485f, 0.456f, 0.406f}).view({1, 3, 1, 1}),
+             deviation = torch::tensor({0.229f, 0.224f, 0.225f}).view({1, 3, 1, 1});
+  // Where the border does not reach, the stems agree to rounding.
+  const auto want = theirs.forward_head((pixels - mean) / deviation, 0).slice(2, 2, 14).slice(3, 2, 14);
+  const auto got = model.encoder->forward_head(pixels * 2 - 1, 0).slice(2, 2, 14).slice(3, 2, 14);
+  EXPECT_LT(testing::relative_error(got, want), 1e-5);
+}
+
 TEST(ImportReleased, RefusesWhatDoesNotFit) {
   testing::TempDir dir;
   using core::ExitCode;

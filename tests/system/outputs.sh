@@ -17,12 +17,13 @@ import csv, json, struct, ast
 told = json.load(open("embed.json"))
 rows = list(csv.reader(open("emb.csv", newline="")))
 names = [line.rstrip("\n") for line in open("emb.files.txt")]
-assert rows[0][:2] == ["file", "label"] and rows[0][2] == "f0", rows[0][:3]
+assert rows[0][:4] == ["file", "split", "label", "f0"], rows[0][:4]
 assert len(rows) == 1 + told["images"] == 1 + 8, (len(rows), told["images"])
-assert all(len(r) == 2 + told["dimensions"] for r in rows), "a name broke a line"
+assert all(len(r) == 3 + told["dimensions"] for r in rows), "a name broke a line"
 assert [r[0] for r in rows[1:]] == names
 assert any("," in n for n in names) and any('"' in n for n in names), names
-assert {r[1] for r in rows[1:]} == {"0", "1"}
+assert {r[2] for r in rows[1:]} == {"0", "1"}
+assert {r[1] for r in rows[1:]} <= {"train", "test"}
 # The CSV holds what the array holds.
 raw = open("emb.npy", "rb").read()
 header = struct.unpack("<H", raw[8:10])[0]
@@ -30,7 +31,7 @@ shape = ast.literal_eval(raw[10:10 + header].decode())["shape"]
 assert shape == (8, told["dimensions"]), shape
 values = struct.unpack("<%df" % (shape[0] * shape[1]), raw[10 + header:])
 for i, r in enumerate(rows[1:]):
-    for d, text in enumerate(r[2:]):
+    for d, text in enumerate(r[3:]):
         v = values[i * shape[1] + d]
         assert abs(float(text) - v) <= 1e-6 * max(1, abs(v)), (i, d, text, v)
 energies = list(csv.DictReader(open("e.csv", newline="")))

