@@ -18,6 +18,7 @@
 #include "cli/reproduce_command.h"
 #include "cli/sample_command.h"
 #include "cli/train_command.h"
+#include "cli/watch_command.h"
 #include "core/error.h"
 
 namespace {
@@ -40,6 +41,7 @@ int main(int argc, char** argv) {
   cli::add_data_commands(app);
   cli::add_config_commands(app);
   cli::add_train_command(app);
+  cli::add_watch_command(app);
   cli::add_sample_commands(app);
   cli::add_eval_commands(app);
   cli::add_embed_command(app);

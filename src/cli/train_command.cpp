@@ -11,6 +11,7 @@
 #include "cli/config_options.h"
 #include "cli/progress.h"
 #include "cli/runtime.h"
+#include "cli/watch_command.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/catalog.h"
@@ -24,6 +25,7 @@ namespace fs = std::filesystem;
 struct TrainArgs {
   ConfigOptions config;
   RuntimeOptions runtime;
+  WatchOptions watch;
   std::string out, resume;
   bool quiet = false, json = false;
 };
@@ -74,6 +76,7 @@ void train(const TrainArgs& a) {
   auto sets = data::load(config.data);
   for (const auto& n : sets.train.notes) progress.on_warning(n);
   auto images = std::make_shared<data::ImageSet>(std::move(sets.train));
+  LivePage page(a.watch, {folder.root}, folder.root.string());
   train::Trainer trainer({.folder = folder,
                           .config = config,
                           .resume = !a.resume.empty(),
@@ -121,6 +124,7 @@ void add_train_command(CLI::App& app) {
   command->add_option("--resume", a->resume, "Continue the run in this folder");
   command->add_flag("--quiet", a->quiet, "Warnings and errors only");
   command->add_flag("--json", a->json, "Print the outcome as JSON");
+  add_watch_options(*command, a->watch);
   add_runtime_options(*command, a->runtime);
   command->callback([a] { train(*a); });
 }

@@ -14,7 +14,8 @@
 
 namespace ebclr::train {
 
-MetricsLog::MetricsLog(std::filesystem::path path, int64_t rollbacks, int64_t step) : path_(std::move(path)) {
+MetricsLog::MetricsLog(std::filesystem::path path, int64_t rollbacks, int64_t step, bool tensorboard)
+    : path_(std::move(path)) {
   if (std::filesystem::exists(path_)) {
     std::istringstream in(core::read_text(path_, "train.metrics"));
     std::string kept;
@@ -30,6 +31,10 @@ MetricsLog::MetricsLog(std::filesystem::path path, int64_t rollbacks, int64_t st
   if (fd_ < 0)
     core::run_error("train.metrics",
                     fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(errno)));
+  if (tensorboard) {
+    events_ = std::make_unique<EventFile>(path_.parent_path());
+    if (step > 0) events_->restart(step + 1);
+  }
 }
 
 MetricsLog::~MetricsLog() {
@@ -44,6 +49,23 @@ void MetricsLog::write(const nlohmann::ordered_json& line) {
         "train.metrics",
         fmt::format("{}: writing failed: {}", path_.string(),
                     errno == ENOSPC ? "the disk is full; free some space and resume" : std::strerror(errno)));
+  if (!events_) return;
+  const auto step = line.value("step", int64_t{0});
+  const auto event = line.value("event", std::string());
+  if (event == "rollback") events_->restart(step + 1);
+  if (!event.empty() && event != "knn") return;
+  std::vector<std::pair<std::string, double>> values;
+  for (const auto& [key, value] : line.items()) {
+    if (!value.is_number() || key == "step" || key == "rollbacks") continue;
+    if (event == "knn" && key != "knn") continue;
+    values.emplace_back((event == "knn" ? "monitor/" : "train/") + key, value.get<double>());
+  }
+  events_->scalars(step, values);
+}
+
+void MetricsLog::picture(const std::string& tag, int64_t step, int width, int height,
+                         const std::vector<std::byte>& png) {
+  if (events_) events_->picture(step, tag, width, height, png);
 }
 
 }  // namespace ebclr::train

@@ -151,7 +151,8 @@ struct Trainer::Impl {
     }
     // Also when resuming: a run that was made longer stays so after the next interruption.
     core::write_atomically(options.folder.config(), run::to_yaml(config), "train");
-    metrics = std::make_unique<MetricsLog>(options.folder.metrics(), position.rollbacks, position.step);
+    metrics = std::make_unique<MetricsLog>(options.folder.metrics(), position.rollbacks, position.step,
+                                           config.log.tensorboard);
     run::record_session(options.folder,
                         {.engine = engine_choice.native ? "native" : "torch",
                          .instructions = engine_choice.instructions,
@@ -307,8 +308,10 @@ struct Trainer::Impl {
     if (!buffer || config.log.samples_every == 0 || epoch % config.log.samples_every != 0) return;
     const auto n = std::min<int64_t>(64, buffer->size());
     fs::create_directories(options.folder.samples());
-    plot::write_png(options.folder.samples() / fmt::format("epoch-{:04}.png", epoch),
-                    plot::image_grid(buffer->chains().narrow(0, 0, n).to(torch::kFloat32), 8, 3));
+    const auto grid = plot::image_grid(buffer->chains().narrow(0, 0, n).to(torch::kFloat32), 8, 3);
+    plot::write_png(options.folder.samples() / fmt::format("epoch-{:04}.png", epoch), grid);
+    if (config.log.tensorboard)
+      metrics->picture("chains", position.step, grid.width, grid.height, plot::encode_png(grid));
   }
 
   void run_monitor() {
@@ -419,6 +422,9 @@ struct Trainer::Impl {
     outcome.finished = position.step >= total_steps;
     if (!outcome.finished) writer->submit(snapshot());
     writer->wait();
+    // In the log alone: who reads it later, or watches, sees that this was no crash.
+    if (!outcome.finished)
+      log_file << utc_now() << "  stopped at step " << position.step << "; everything is saved" << std::endl;
     if (outcome.finished) write_summary(outcome);
     return outcome;
   }
