@@ -255,7 +255,11 @@
     { key: "out_of_range", title: "Samples out of range", small: "% of pixels", factor: 100 },
     { key: "disc", title: "Contrastive term" },
     { key: "chain_age", title: "Age of chains", small: "visits" },
-    { key: "sgld_steps", title: "Langevin steps", small: "per visit" },
+    // These are worth a chart only where they change.
+    { key: "sgld_steps", title: "Langevin steps", small: "per visit", quiet: true },
+    { key: "step_size", title: "Langevin step size", quiet: true },
+    { key: "lambda", title: "Weight of the energy term", quiet: true },
+    { key: "momentum", title: "Momentum of the target", quiet: true },
   ];
   const parts = new Set(["energy_data", "energy_samples"]);
   const charts = new Map();
@@ -516,7 +520,11 @@
     for (const id of shown) for (const k of Object.keys(curves.get(id)?.y ?? {})) if (!parts.has(k)) keys.add(k);
     if ([...shown].some((id) => runs.get(id)?.accuracy.length > 0)) keys.add("accuracy");
     if ([...shown].some((id) => curves.get(id)?.y.energy_data)) keys.add("energy");
-    const wanted = [...known.filter((d) => keys.has(d.key)), ...[...keys].filter((k) => !known.some((d) => d.key === k)).sort().map((k) => ({ key: k, title: k }))];
+    const still = (key) => [...shown].every((id) => {
+      const values = curves.get(id)?.y[key]?.mean ?? [];
+      return values.every((v) => v === null || v === values[0]);
+    });
+    const wanted = [...known.filter((d) => keys.has(d.key) && !(d.quiet && still(d.key))), ...[...keys].filter((k) => !known.some((d) => d.key === k)).sort().map((k) => ({ key: k, title: k }))];
     for (const [key, chart] of charts) chart.figure.hidden = !wanted.some((d) => d.key === key);
     wanted.forEach((def, place) => {
       let chart = charts.get(def.key);
