@@ -385,13 +385,9 @@ bool RunView::read_samples() {
 bool RunView::read_judgements() {
   std::map<std::string, Stamp> found;
   std::error_code error;
-  for (const char* part : {"eval", "study"}) {
-    for (fs::directory_iterator it(folder_.root / part, error), end; !error && it != end;
-         it.increment(error)) {
-      if (it->path().extension() == ".json" && found.size() < 100)
-        found[it->path().string()] = stamp_of(it->path());
-    }
-  }
+  for (fs::directory_iterator it(folder_.root / "eval", error), end; !error && it != end; it.increment(error))
+    if (it->path().extension() == ".json" && found.size() < 100)
+      found[it->path().string()] = stamp_of(it->path());
   if (found == judgement_stamps_) return false;
   judgement_stamps_ = found;
   judged_.clear();
