@@ -13,6 +13,7 @@
 #include "cli/runtime.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "web/server.h"
 
 namespace ebclr::cli {
 namespace {
