@@ -13,6 +13,7 @@
 #include "cli/reproduce_command.h"
 #include "cli/sample_command.h"
 #include "cli/train_command.h"
+#include "cli/watch_command.h"
 
 namespace ebclr::cli {
 
@@ -25,6 +26,7 @@ void add_commands(CLI::App& app) {
   add_data_commands(app);
   add_config_commands(app);
   add_train_command(app);
+  add_watch_command(app);
   add_sample_commands(app);
   add_eval_commands(app);
   add_embed_command(app);

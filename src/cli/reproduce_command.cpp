@@ -14,7 +14,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commit.h"
+#include "cli/plan_board.h"
 #include "cli/runtime.h"
+#include "cli/watch_command.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/text.h"
@@ -41,6 +43,7 @@ struct ReproduceArgs {
   int seeds = 0, jobs = 1;
   bool plan_only = false, report_only = false, no_fetch = false, json = false;
   RuntimeOptions runtime;
+  WatchOptions watch;
 };
 
 std::string today() {
@@ -180,6 +183,9 @@ class PlanProgress {
   }
   ~PlanProgress() { clear(); }
 
+  /// Negative while it is not known.
+  double seconds_left() const { return seconds_left_; }
+
   void operator()(const std::vector<study::RunStatus>& status) {
     double done = 0;
     size_t finished = 0, all = 0;
@@ -209,6 +215,7 @@ class PlanProgress {
     const auto left = gained > 0 && elapsed > 3
                           ? core::human_seconds(elapsed * (total_ - done) / gained) + " left"
                           : std::string("estimating");
+    seconds_left_ = gained > 0 && elapsed > 3 ? elapsed * (total_ - done) / gained : -1;
     if (!terminal_) return;
     winsize size{};
     const size_t width =
@@ -246,6 +253,7 @@ class PlanProgress {
 
   const study::Plan& plan_;
   bool terminal_, first_ = true, dirty_ = false;
+  double seconds_left_ = -1;
   std::vector<bool> told_;
   double total_ = 0, start_units_ = 0;
   Clock::time_point start_ = Clock::now();
@@ -257,7 +265,9 @@ class Reproduction {
   Reproduction(const ReproduceArgs& args, const Runtime& runtime)
       : a_(args),
         threads_(std::max(1, runtime.threads / std::max(1, args.jobs))),
-        estimate_(engine_of(runtime)) {
+        estimate_(engine_of(runtime)),
+        page_(args.plan_only || args.report_only ? WatchOptions{} : args.watch, {fs::path(args.out) / "runs"},
+              core::join(args.studies, ", ")) {
     at::set_num_threads(threads_);  // the estimate is for what a worker will have
   }
 
@@ -330,7 +340,11 @@ class Reproduction {
           "reproduce-worker", spec.string(),     "--threads", std::to_string(threads_),
           "--device",         a_.runtime.device, "--engine",  a_.runtime.engine};
     };
-    options.watch = [&](const auto& status) { progress(status); };
+    PlanBoard board(plan);
+    options.watch = [&](const auto& status) {
+      progress(status);
+      if (page_.site()) page_.site()->show(board.update(status, progress.seconds_left()));
+    };
     bool stopped = false;
     for (const auto& s : study::run_plan(plan, options, interrupted()))
       stopped |= s.state == study::RunState::kStopped;
@@ -373,6 +387,7 @@ class Reproduction {
   const ReproduceArgs& a_;
   int threads_;
   TimeEstimate estimate_;
+  LivePage page_;
   study::Missing missing_;
   nlohmann::ordered_json json_ = nlohmann::ordered_json::array();
   size_t failed_ = 0;
@@ -439,6 +454,7 @@ void add_reproduce_commands(CLI::App& app) {
   command->add_flag("--report-only", a->report_only, "Write the report from what is there");
   command->add_flag("--no-fetch", a->no_fetch, "Do not fetch data sets that are absent");
   command->add_flag("--json", a->json, "Print where the reports are and the verdicts as JSON");
+  add_watch_options(*command, a->watch);
   add_runtime_options(*command, a->runtime);
   command->callback([a] { reproduce(*a); });
 

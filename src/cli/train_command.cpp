@@ -13,6 +13,7 @@
 #include "cli/config_options.h"
 #include "cli/progress.h"
 #include "cli/runtime.h"
+#include "cli/watch_command.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/catalog.h"
@@ -29,6 +30,7 @@ namespace fs = std::filesystem;
 struct TrainArgs {
   ConfigOptions config;
   RuntimeOptions runtime;
+  WatchOptions watch;
   std::string out, resume, budget, probe;
   bool quiet = false, json = false;
 };
@@ -185,6 +187,7 @@ void train(const TrainArgs& a) {
       (labelled || !a.probe.empty()))
     p.config.monitor.knn_every = std::max<int64_t>(1, p.config.train.epochs / 10);
 
+  LivePage page(a.watch, {p.folder.root}, p.folder.root.string());
   train::Trainer trainer({.folder = p.folder,
                           .config = p.config,
                           .resume = resume,
@@ -245,6 +248,7 @@ void add_train_command(CLI::App& app) {
       "Labelled folder, or CSV of path,label, to watch training by; apart from the train images");
   command->add_flag("--quiet", a->quiet, "Warnings and errors only");
   command->add_flag("--json", a->json, "Print the outcome as JSON");
+  add_watch_options(*command, a->watch);
   add_runtime_options(*command, a->runtime);
   command->callback([a] { train(*a); });
 }

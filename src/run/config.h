@@ -54,6 +54,7 @@ struct CheckpointOptions {
 struct LogOptions {
   int64_t every = 10;         ///< steps between lines of metrics.jsonl
   int64_t samples_every = 5;  ///< epochs between pictures of chains; 0: never
+  bool tensorboard = false;   ///< event files beside metrics.jsonl
 };
 
 struct MonitorOptions {

@@ -349,6 +349,8 @@ std::vector<Field> make_fields() {
   add(field("log.every", AT(log.every), "steps between lines of metrics.jsonl", kAtLeastOne));
   add(field("log.samples_every", AT(log.samples_every), "epochs between pictures of chains; 0: never",
             kNotNegative));
+  add(field("log.tensorboard", AT(log.tensorboard),
+            "write event files for TensorBoard beside metrics.jsonl"));
   add(field("monitor.knn_every", AT(monitor.knn_every), "epochs between kNN checks while training; 0: off",
             kNotNegative));
   add(field("monitor.train", AT(monitor.train), "train images of that check", kAtLeastOne));

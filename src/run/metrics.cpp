@@ -3,24 +3,25 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "core/files.h"
+#include "run/metric_record.h"
 
 namespace ebclr::run {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-double number(const nlohmann::json& j, const char* key, double otherwise = kNan) {
-  const auto it = j.find(key);
-  return it != j.end() && it->is_number() ? it->get<double>() : otherwise;
+/// A number of the record that has no member of its own.
+double value_of(const MetricRecord& r, const char* key, double otherwise = kNan) {
+  for (const auto& [name, value] : r.values)
+    if (name == key) return value;
+  return otherwise;
 }
 
-std::string words(const nlohmann::json& j, const char* key) {
-  const auto it = j.find(key);
-  return it != j.end() && it->is_string() ? it->get<std::string>() : std::string();
+double or_zero(double v) {
+  return std::isfinite(v) ? v : 0;
 }
 
 }  // namespace
@@ -37,11 +38,11 @@ Metrics parse_metrics(const std::string& text) {
   Metrics out;
   const bool complete = text.empty() || text.back() == '\n';
   std::istringstream in(text);
+  MetricRecord r;
   for (std::string line; std::getline(in, line);) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     ++out.lines;
-    const auto j = nlohmann::json::parse(line, nullptr, false);
-    if (!j.is_object() || !j.contains("step") || !j["step"].is_number()) {
+    if (!parse_record(line, r)) {
       // The writer appends whole lines; half a line at the end is one on its way.
       if (in.eof() && !complete) {
         out.cut = true;
@@ -50,36 +51,35 @@ Metrics parse_metrics(const std::string& text) {
       }
       continue;
     }
-    const double epoch = number(j, "epoch");
-    out.step = static_cast<int64_t>(number(j, "step"));
-    if (std::isfinite(epoch)) out.epoch = epoch;
-    out.seconds = std::max(out.seconds, number(j, "seconds", 0));
-    out.forward_units = std::max(out.forward_units, number(j, "forward_units", 0));
-    const std::string event = words(j, "event");
-    if (event == "knn") {
-      const double accuracy = number(j, "knn");
-      if (std::isfinite(epoch) && std::isfinite(accuracy))
-        out.monitor.push_back({epoch, number(j, "seconds", 0), number(j, "forward_units", 0), accuracy});
+    out.step = static_cast<int64_t>(r.step);
+    if (std::isfinite(r.epoch)) out.epoch = r.epoch;
+    out.seconds = std::max(out.seconds, or_zero(r.seconds));
+    out.forward_units = std::max(out.forward_units, or_zero(r.forward_units));
+    if (r.event == "knn") {
+      const double accuracy = value_of(r, "knn");
+      if (std::isfinite(r.epoch) && std::isfinite(accuracy))
+        out.monitor.push_back({r.epoch, or_zero(r.seconds), or_zero(r.forward_units), accuracy});
       continue;
     }
-    if (!event.empty()) {
-      const double failed = number(j, "failed_step", static_cast<double>(out.step));
-      out.events.push_back({event, static_cast<int64_t>(failed), words(j, "reason")});
+    if (!r.event.empty()) {
+      const double failed = value_of(r, "failed_step", r.step);
+      out.events.push_back(
+          {r.event, static_cast<int64_t>(std::isfinite(failed) ? failed : r.step), r.reason});
       for (auto& [name, s] : out.series) s.epoch.push_back(s.epoch.back()), s.value.push_back(kNan);
       continue;
     }
-    if (!std::isfinite(epoch)) {
+    if (!std::isfinite(r.epoch)) {
       ++out.damaged;
       continue;
     }
-    for (const auto& [key, value] : j.items()) {
-      if (key == "step" || key == "epoch" || key == "rollbacks") continue;
-      // What is not finite is written as null.
-      if (!value.is_number() && !value.is_null()) continue;
+    const auto add = [&](const std::string& key, double value) {
       auto& s = out.series[key];
-      s.epoch.push_back(epoch);
-      s.value.push_back(value.is_number() ? value.get<double>() : kNan);
-    }
+      s.epoch.push_back(r.epoch);
+      s.value.push_back(value);
+    };
+    for (const auto& [key, value] : r.values) add(key, value);
+    if (std::isfinite(r.seconds)) add("seconds", r.seconds);
+    if (std::isfinite(r.forward_units)) add("forward_units", r.forward_units);
   }
   return out;
 }

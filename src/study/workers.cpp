@@ -73,6 +73,7 @@ Worker start(const std::vector<std::string>& words, size_t run, const fs::path& 
     ::dup2(err, STDERR_FILENO);
     const int null = ::open("/dev/null", O_RDONLY);
     ::dup2(null, STDIN_FILENO);
+    ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);  // connections of a live page are not the worker's
     ::execv(argv[0], argv.data());
     ::_exit(127);
   }

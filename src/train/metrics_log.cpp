@@ -16,7 +16,7 @@ int64_t whole(const nlohmann::json& line, const char* key) {
 
 }  // namespace
 
-MetricsLog::MetricsLog(const std::filesystem::path& path, int64_t rollbacks, int64_t step) {
+MetricsLog::MetricsLog(const std::filesystem::path& path, int64_t rollbacks, int64_t step, bool tensorboard) {
   std::error_code ec;
   if (std::filesystem::exists(path, ec)) {
     std::istringstream in(core::read_text(path, kMetricsComponent));
@@ -33,10 +33,30 @@ MetricsLog::MetricsLog(const std::filesystem::path& path, int64_t rollbacks, int
     core::write_atomically(path, kept, kMetricsComponent);
   }
   file_ = std::make_unique<core::AppendFile>(path, kMetricsComponent);
+  if (!tensorboard) return;
+  events_ = std::make_unique<EventFile>(path.parent_path());
+  if (step > 0) events_->restart(step + 1);
 }
 
 void MetricsLog::write(const nlohmann::ordered_json& line) {
   file_->append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  if (!events_) return;
+  const auto step = line.value("step", int64_t{0});
+  const auto event = line.value("event", std::string());
+  if (event == "rollback") events_->restart(step + 1);
+  if (!event.empty() && event != "knn") return;
+  std::vector<std::pair<std::string, double>> values;
+  for (const auto& [key, value] : line.items()) {
+    if (!value.is_number() || key == "step" || key == "rollbacks") continue;
+    if (event == "knn" && key != "knn") continue;
+    values.emplace_back((event == "knn" ? "monitor/" : "train/") + key, value.get<double>());
+  }
+  events_->scalars(step, values);
+}
+
+void MetricsLog::picture(const std::string& tag, int64_t step, int width, int height,
+                         const std::vector<std::byte>& png) {
+  if (events_) events_->picture(step, tag, width, height, png);
 }
 
 }  // namespace ebclr::train

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "core/files.h"
+#include "train/event_file.h"
 
 namespace ebclr::train {
 
@@ -12,10 +16,13 @@ namespace ebclr::train {
 class MetricsLog {
  public:
   /// Opens for appending; lines past (rollbacks, step) are removed first, so that a resumed run has no
-  /// doubles.
-  MetricsLog(const std::filesystem::path& path, int64_t rollbacks, int64_t step);
+  /// doubles. With `tensorboard` the same numbers go into an event file beside it.
+  MetricsLog(const std::filesystem::path& path, int64_t rollbacks, int64_t step, bool tensorboard = false);
   /// Appends a line, whole or not at all.
   void write(const nlohmann::ordered_json& line);
+  /// A picture for the event file; without one nothing happens.
+  void picture(const std::string& tag, int64_t step, int width, int height,
+               const std::vector<std::byte>& png);
   /// Until all lines so far would survive a power cut.
   void sync() { file_->sync(); }
   /// The loss of the newest line that was there at the beginning; 0 when there was none.
@@ -24,6 +31,7 @@ class MetricsLog {
  private:
   double last_loss_ = 0;
   std::unique_ptr<core::AppendFile> file_;
+  std::unique_ptr<EventFile> events_;
 };
 
 }  // namespace ebclr::train

@@ -173,7 +173,8 @@ struct Trainer::Impl {
     }
     // Also when resuming: a run that was made longer stays so after the next interruption.
     core::write_atomically(options.folder.config(), run::to_yaml(config), "train");
-    metrics = std::make_unique<MetricsLog>(options.folder.metrics(), position.rollbacks, position.step);
+    metrics = std::make_unique<MetricsLog>(options.folder.metrics(), position.rollbacks, position.step,
+                                           config.log.tensorboard);
     run::record_session(options.folder,
                         {.engine = engine_choice.native ? "native" : "torch",
                          .instructions = engine_choice.instructions,
@@ -358,15 +359,16 @@ struct Trainer::Impl {
     if (!buffer || config.log.samples_every == 0 || epoch % config.log.samples_every != 0) return;
     const auto n = std::min<int64_t>(64, buffer->size());
     core::make_folder(options.folder.samples(), "train");
-    plot::write_png(options.folder.samples() / fmt::format("epoch-{:04}.png", epoch),
-                    plot::image_grid(buffer->chains().narrow(0, 0, n).to(torch::kFloat32),
-                                     {.columns = 8,
-                                      .scale = images->height() <= 48 ? 3 : 1,
-                                      .title = fmt::format(
-                                          "chains after epoch {}: visited {:.1f} times on average, "
-                                          "{} steps each time",
-                                          epoch, buffer->counts().to(torch::kFloat32).mean().item<double>(),
-                                          config.method.ebclr.sampler.steps)}));
+    const auto grid = plot::image_grid(
+        buffer->chains().narrow(0, 0, n).to(torch::kFloat32),
+        {.columns = 8,
+         .scale = images->height() <= 48 ? 3 : 1,
+         .title = fmt::format(
+             "chains after epoch {}: visited {:.1f} times on average, {} steps each time", epoch,
+             buffer->counts().to(torch::kFloat32).mean().item<double>(), config.method.ebclr.sampler.steps)});
+    plot::write_png(options.folder.samples() / fmt::format("epoch-{:04}.png", epoch), grid);
+    if (config.log.tensorboard)
+      metrics->picture("chains", position.step, grid.width, grid.height, plot::encode_png(grid));
   }
 
   void run_monitor() {
@@ -399,6 +401,9 @@ struct Trainer::Impl {
     outcome.finished = position.step >= total_steps;
     if (!outcome.finished) save_interrupted();
     writer->wait();
+    // In the log alone: who reads it later, or watches, sees that this was no crash.
+    if (!outcome.finished)
+      log->write(fmt::format("stopped at step {} of {}; everything is saved", position.step, total_steps));
     if (outcome.finished) write_summary(outcome);
     return outcome;
   }
@@ -498,7 +503,6 @@ struct Trainer::Impl {
   }
 
   void save_interrupted() {
-    log->write(fmt::format("interrupted at step {} of {}", position.step, total_steps));
     const auto s = snapshot();
     if (const auto bad = unsound(s))
       return warn(

@@ -1,12 +1,10 @@
 // Opens a page in headless Chromium and looks at it as a reader would: on a desk, on phones, in the dark, on
-// paper, and without scripts. Prints what is wrong and returns 1. Plain Node, no packages: Chromium is spoken
-// to over a pair of pipes.
+// paper, and without scripts. Prints what is wrong and returns 1.
 //   node browser.mjs CHROMIUM PAGE.html [--want SELECTOR]... [--shots FOLDER]
-import { spawn } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
+import { launch } from "../chromium.mjs";
 
 const [browser, file, ...rest] = process.argv.slice(2);
 const wanted = [];
@@ -18,37 +16,7 @@ for (let i = 0; i < rest.length; i += 2) {
 const address = pathToFileURL(resolve(file)).href;
 const problems = [];
 const problem = (where, what) => problems.push(where + ": " + what);
-
-// --- Chromium at the end of two pipes; messages end in a zero byte.
-const profile = mkdtempSync(join(tmpdir(), "ebclr-browser-"));
-const child = spawn(browser, [
-  "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
-  "--disable-extensions", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-  "--remote-debugging-pipe", "--user-data-dir=" + profile, "about:blank",
-], { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] });
-const waiting = new Map();
-const listeners = [];
-let number = 0, received = "";
-child.stdio[4].setEncoding("utf8");
-child.stdio[4].on("data", (text) => {
-  received += text;
-  for (let end; (end = received.indexOf("\0")) >= 0;) {
-    const message = JSON.parse(received.slice(0, end));
-    received = received.slice(end + 1);
-    if (message.id && waiting.has(message.id)) {
-      const { done, failed } = waiting.get(message.id);
-      waiting.delete(message.id);
-      if (message.error) failed(new Error(message.error.message)); else done(message.result);
-    } else {
-      for (const l of listeners) l(message);
-    }
-  }
-});
-child.on("error", (e) => { console.error("cannot start " + browser + ": " + e.message); process.exit(1); });
-const send = (method, params = {}, sessionId = undefined) => new Promise((done, failed) => {
-  waiting.set(++number, { done, failed });
-  child.stdio[3].write(JSON.stringify({ id: number, method, params, sessionId }) + "\0");
-});
+const chromium = launch(browser);
 
 // --- what is asked inside of the page
 const inside = (wanted) => {
@@ -167,39 +135,9 @@ const views = [
 ];
 
 const look = async (view) => {
-  const { targetId } = await send("Target.createTarget", { url: "about:blank" });
-  const { sessionId } = await send("Target.attachToTarget", { targetId, flatten: true });
-  const call = (method, params) => send(method, params, sessionId);
-  let loaded;
-  const load = new Promise((done) => { loaded = done; });
-  listeners.push((m) => {
-    if (m.sessionId !== sessionId) return;
-    const p = m.params;
-    if (m.method === "Page.loadEventFired") loaded();
-    if (m.method === "Runtime.exceptionThrown") problem(view.name, p.exceptionDetails.exception?.description ?? p.exceptionDetails.text);
-    if (m.method === "Runtime.consoleAPICalled") problem(view.name, "the console says: " + p.args.map((a) => a.value).join(" "));
-    if (m.method === "Log.entryAdded" && ["error", "warning"].includes(p.entry.level)) problem(view.name, p.entry.text);
-    if (m.method === "Network.requestWillBeSent" && p.request.url !== address && !p.request.url.startsWith("data:"))
-      problem(view.name, "fetches " + p.request.url);
-  });
-  for (const domain of ["Page", "Runtime", "Log", "Network"]) await call(domain + ".enable");
-  await call("Emulation.setDeviceMetricsOverride", {
-    width: view.width, height: view.height, deviceScaleFactor: view.phone ? 2 : 1, mobile: Boolean(view.phone),
-  });
-  await call("Emulation.setEmulatedMedia", {
-    media: view.print ? "print" : "",
-    features: [{ name: "prefers-color-scheme", value: view.dark ? "dark" : "light" }],
-  });
-  if (view.still) await call("Emulation.setScriptExecutionDisabled", { value: true });
-  await call("Page.navigate", { url: address });
-  await load;
-  const ask = async (f, ...args) => {
-    const r = await call("Runtime.evaluate", {
-      expression: "(" + f + ")(" + args.map((a) => JSON.stringify(a)).join(",") + ")", awaitPromise: true, returnByValue: true,
-    });
-    if (r.exceptionDetails) throw new Error(r.exceptionDetails.exception?.description ?? r.exceptionDetails.text);
-    return r.result.value;
-  };
+  const page = await chromium.open(view, (what) => problem(view.name, what), (url) => url === address || url.startsWith("data:"));
+  const { call, ask } = page;
+  await page.go(address);
   if (view.print) {
     for (const p of await ask(inside, wanted)) problem(view.name, p);
     await call("Emulation.setEmulatedMedia", { media: "" });
@@ -225,7 +163,7 @@ const look = async (view) => {
       writeFileSync(join(shots, view.name + ".png"), Buffer.from(data, "base64"));
     }
   }
-  await send("Target.closeTarget", { targetId });
+  await page.close();
 };
 
 let code = 0;
@@ -234,13 +172,7 @@ try {
 } catch (e) {
   problem("browser", e.message);
 }
-child.kill();
-await new Promise((done) => { if (child.exitCode !== null || child.signalCode !== null) done(); else child.on("exit", done); });
-try {
-  rmSync(profile, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
-} catch (e) {
-  console.log("left behind: " + profile + " (" + e.code + ")");  // helpers of the browser still write; no fault of the page
-}
+await chromium.close();
 for (const p of problems) console.log(p);
 if (problems.length > 0) code = 1;
 else console.log("looked at " + views.length + " views: nothing wrong");

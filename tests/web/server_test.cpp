@@ -1,0 +1,282 @@
+#include "web/server.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "expect_error.h"
+
+namespace ebclr::web {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+/// A connection as any program could make it.
+class Wire {
+ public:
+  explicit Wire(int port) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(port));
+    ::inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);
+    connected_ = ::connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0;
+  }
+  ~Wire() { ::close(fd_); }
+  Wire(const Wire&) = delete;
+  Wire& operator=(const Wire&) = delete;
+
+  bool connected() const { return connected_; }
+  void say(const std::string& text) {
+    for (size_t at = 0; at < text.size();) {
+      const auto n = ::send(fd_, text.data() + at, text.size() - at, MSG_NOSIGNAL);
+      if (n <= 0) return;
+      at += static_cast<size_t>(n);
+    }
+  }
+  /// All until the other side closes, or `enough` is part of it, or nothing comes for a while.
+  std::string hear(const std::string& enough = "", std::chrono::milliseconds patience = 10s) {
+    std::string out;
+    char bytes[4096];
+    while (enough.empty() || out.find(enough) == std::string::npos) {
+      pollfd p{fd_, POLLIN, 0};
+      if (::poll(&p, 1, static_cast<int>(patience.count())) <= 0) return out + "<silence>";
+      const auto n = ::recv(fd_, bytes, sizeof bytes, 0);
+      if (n <= 0) break;
+      out.append(bytes, static_cast<size_t>(n));
+    }
+    return out;
+  }
+
+ private:
+  int fd_;
+  bool connected_ = false;
+};
+
+std::string ask(int port, const std::string& target, const std::string& method = "GET",
+                const std::string& headers = "Host: localhost\r\n") {
+  Wire wire(port);
+  wire.say(method + " " + target + " HTTP/1.1\r\n" + headers + "\r\n");
+  return wire.hear();
+}
+
+ServerOptions anywhere() {
+  ServerOptions o;
+  o.port = 0;
+  return o;
+}
+
+/// A server with a page, an echo of the query and a handler that fails.
+std::unique_ptr<Server> make_server(ServerOptions options = anywhere()) {
+  auto server = std::make_unique<Server>(std::move(options));
+  server->get("/", [](const Request&) { return html("<h1>here</h1>"); });
+  server->get("/echo", [](const Request& q) { return json(q.text("a") + "|" + q.text("b")); });
+  server->get("/bad", [](const Request&) -> Reply { throw std::runtime_error("handler broke"); });
+  server->get("/big", [](const Request&) { return json(std::string(3 << 20, 'x')); });
+  server->start();
+  return server;
+}
+
+TEST(Server, AnswersKnownPathsOnly) {
+  const auto server = make_server();
+  const auto page = ask(server->port(), "/");
+  EXPECT_THAT(page, StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(page, HasSubstr("<h1>here</h1>"));
+  for (const char* header :
+       {"Content-Security-Policy: default-src 'none'; script-src 'self'", "nosniff", "X-Frame-Options: DENY",
+        "Cache-Control: no-store", "Cross-Origin-Resource-Policy: same-origin"})
+    EXPECT_THAT(page, HasSubstr(header));
+  EXPECT_THAT(ask(server->port(), "/echo?b=%3Cx%3E&a=1&a=2"), HasSubstr("\r\n\r\n1|<x>"));
+  for (const char* path : {"/nothing", "/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "//etc/passwd",
+                           "/echo/..", "/echo/", "/.", "/%00", "http://localhost/echo"})
+    EXPECT_THAT(ask(server->port(), path),
+                ::testing::AnyOf(StartsWith("HTTP/1.1 404"), StartsWith("HTTP/1.1 400")))
+        << path;
+  EXPECT_THAT(ask(server->port(), "/bad"),
+              ::testing::AllOf(StartsWith("HTTP/1.1 500"), HasSubstr("handler broke")));
+  EXPECT_EQ(ask(server->port(), "/big").size() > 3u << 20, true);
+}
+
+TEST(Server, UnderstandsGetOnly) {
+  const auto server = make_server();
+  for (const char* method : {"POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"})
+    EXPECT_THAT(ask(server->port(), "/", method), StartsWith("HTTP/1.1 405")) << method;
+  EXPECT_THAT(ask(server->port(), "/", "POST", "Host: localhost\r\nContent-Length: 1000000000\r\n"),
+              StartsWith("HTTP/1.1 405"));
+  for (const char* method : {"TRACE", "CONNECT", "FOO", "", "GET GET"})
+    EXPECT_THAT(ask(server->port(), "/", method),
+                ::testing::AnyOf(StartsWith("HTTP/1.1 405"), StartsWith("HTTP/1.1 400")))
+        << method;
+}
+
+TEST(Server, AnswersToItsOwnNameOnly) {
+  const auto server = make_server();
+  for (const char* good :
+       {"localhost", "127.0.0.1", "localhost:9000", "127.0.0.1:1", "[::1]:8090", "LOCALHOST"})
+    EXPECT_THAT(ask(server->port(), "/", "GET", std::string("Host: ") + good + "\r\n"),
+                StartsWith("HTTP/1.1 200"))
+        << good;
+  for (const char* bad :
+       {"evil.example", "localhost.evil.example:8090", "192.168.1.5", "", "[::1", "127.0.0.1.evil"})
+    EXPECT_THAT(ask(server->port(), "/", "GET", std::string("Host: ") + bad + "\r\n"),
+                StartsWith("HTTP/1.1 403"))
+        << bad;
+  EXPECT_THAT(ask(server->port(), "/", "GET", ""), StartsWith("HTTP/1.1 403"));
+  EXPECT_THAT(ask(server->port(), "/", "GET", "Host: localhost\r\nHost: localhost\r\n"),
+              StartsWith("HTTP/1.1 403"));
+}
+
+TEST(Server, WantsItsToken) {
+  auto options = anywhere();
+  options.token = "secret-word";
+  const auto server = make_server(options);
+  const int port = server->port();
+  EXPECT_THAT(server->address(), HasSubstr("/?token=secret-word"));
+  for (const char* path :
+       {"/", "/echo", "/?token=secret-wor", "/?token=", "/nothing", "/echo?token=secret-word2"})
+    EXPECT_THAT(ask(port, path), StartsWith("HTTP/1.1 401")) << path;
+  const auto entered = ask(port, "/?token=secret-word");
+  EXPECT_THAT(entered, StartsWith("HTTP/1.1 303"));
+  const auto set = "ebclr_" + std::to_string(port) + "=secret-word";
+  EXPECT_THAT(entered, HasSubstr("Set-Cookie: " + set + "; Path=/; HttpOnly; SameSite=Strict"));
+  EXPECT_THAT(ask(port, "/", "GET", "Host: localhost\r\nCookie: a=b; " + set + "\r\n"),
+              StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(ask(port, "/", "GET", "Host: localhost\r\nCookie: " + set + "x\r\n"),
+              StartsWith("HTTP/1.1 401"));
+  EXPECT_THAT(ask(port, "/echo?a=1", "GET", "Host: localhost\r\nAuthorization: Bearer secret-word\r\n"),
+              StartsWith("HTTP/1.1 200"));
+}
+
+TEST(Server, BoundsRequests) {
+  auto options = anywhere();
+  options.head_time = 300ms;
+  const auto server = make_server(options);
+  const int port = server->port();
+  EXPECT_THAT(ask(port, "/" + std::string(5000, 'a')), StartsWith("HTTP/1.1 414"));
+  EXPECT_THAT(ask(port, "/" + std::string(1 << 20, 'a')), StartsWith("HTTP/1.1 431"));
+  EXPECT_THAT(ask(port, "/", "GET", "Host: localhost\r\nX: " + std::string(100000, 'b') + "\r\n"),
+              StartsWith("HTTP/1.1 431"));
+  std::string many = "Host: localhost\r\n";
+  for (int i = 0; i < 5000; ++i) many += "X" + std::to_string(i) + ": 1\r\n";
+  EXPECT_THAT(ask(port, "/", "GET", many), StartsWith("HTTP/1.1 431"));
+  // What the library would do with these is not wanted.
+  std::string ranges = "Host: localhost\r\nAccept-Encoding: br, gzip\r\nRange: bytes=0-";
+  for (int i = 0; i < 1500; ++i) ranges += ",0-";
+  EXPECT_THAT(ask(port, "/", "GET", ranges + "\r\n"),
+              ::testing::AllOf(StartsWith("HTTP/1.1 200"), HasSubstr("<h1>here</h1>")));
+  // One byte at a time, without end: cut off when the time is over.
+  Wire slow(port);
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 100 && std::chrono::steady_clock::now() - start < 2s; ++i) {
+    slow.say("G");
+    std::this_thread::sleep_for(20ms);
+  }
+  EXPECT_EQ(slow.hear(), "");
+  EXPECT_THAT(ask(port, "/"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST(Server, IdleConnectionsHoldNobodyUp) {
+  auto options = anywhere();
+  options.head_time = 60s;  // longer than this test may take
+  const auto server = make_server(options);
+  std::vector<std::unique_ptr<Wire>> idle;
+  for (int i = 0; i < 200; ++i) idle.push_back(std::make_unique<Wire>(server->port()));
+  for (const auto& w : idle) ASSERT_TRUE(w->connected());
+  for (int i = 0; i < 20; ++i) EXPECT_THAT(ask(server->port(), "/"), StartsWith("HTTP/1.1 200"));
+  server->stop();  // does not wait for them
+}
+
+TEST(Server, MoreConnectionsThanAllowedWait) {
+  auto options = anywhere();
+  options.max_connections = 4;
+  options.head_time = 500ms;
+  const auto server = make_server(options);
+  std::vector<std::unique_ptr<Wire>> idle;
+  for (int i = 0; i < 8; ++i) idle.push_back(std::make_unique<Wire>(server->port()));
+  EXPECT_THAT(ask(server->port(), "/"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST(Server, SendsEvents) {
+  auto options = anywhere();
+  options.max_streams = 2;
+  Server server(options);
+  std::atomic<int> made{0};
+  server.events("/events", [&](const Request& q) {
+    ++made;
+    auto count = std::make_shared<int>(0);
+    return [count, first = q.text("first")]() -> std::optional<std::string> {
+      std::this_thread::sleep_for(10ms);
+      if (*count == 3) return "";
+      return first + std::to_string((*count)++) + "\nsecond line";
+    };
+  });
+  server.start();
+  {
+    Wire one(server.port()), two(server.port());
+    one.say("GET /events?first=a HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    two.say("GET /events?first=b HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_THAT(one.hear("a2\ndata: second line\n\n"),
+                ::testing::AllOf(HasSubstr("text/event-stream"), HasSubstr("data: a0\n"),
+                                 HasSubstr("Content-Security-Policy")));
+    EXPECT_THAT(two.hear("b2\n"), HasSubstr("data: b1\n"));
+    EXPECT_EQ(server.listeners(), 2);
+    EXPECT_THAT(ask(server.port(), "/events"), StartsWith("HTTP/1.1 503"));
+  }
+  // Who is gone is noticed.
+  for (int i = 0; i < 500 && server.listeners() > 0; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(server.listeners(), 0);
+  EXPECT_EQ(made, 2);
+  Wire last(server.port());
+  last.say("GET /events?first=c HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_THAT(last.hear("c0"), HasSubstr("c0"));
+  server.stop();
+  EXPECT_THAT(last.hear(), Not(HasSubstr("<silence>")));
+}
+
+TEST(Server, TakesAnotherPortWhenAllowed) {
+  const auto first = make_server();
+  ServerOptions same;
+  same.port = first->port();
+  Server second(same);
+  ebclr::testing::expect_error(
+      core::ExitCode::kRunFailed, [&] { second.start(); }, "--port");
+  same.more_ports = 50;
+  Server third(same);
+  third.start();
+  EXPECT_GT(third.port(), first->port());
+}
+
+TEST(Server, LetsOthersInWithATokenOnly) {
+  ServerOptions open = anywhere();
+  open.host = "0.0.0.0";
+  Server server(open);
+  ebclr::testing::expect_error(
+      core::ExitCode::kUsage, [&] { server.start(); }, "--token");
+  open.token = make_token();
+  EXPECT_EQ(open.token.size(), 32u);
+  EXPECT_NE(open.token, make_token());
+  const auto guarded = make_server(open);
+  EXPECT_THAT(
+      ask(guarded->port(), "/", "GET", "Host: 10.0.0.7:8090\r\nAuthorization: Bearer " + open.token + "\r\n"),
+      StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(
+      ask(guarded->port(), "/", "GET", "Host: evil.example\r\nAuthorization: Bearer " + open.token + "\r\n"),
+      StartsWith("HTTP/1.1 403"));
+}
+
+TEST(Request, NumbersAreWholeAndBounded) {
+  const Request q{"/", {{"a", "12"}, {"b", "12x"}, {"c", "-1"}, {"d", "99999999999999999999"}, {"e", ""}}};
+  EXPECT_EQ(q.number("a", 0, 12), 12);
+  EXPECT_EQ(q.number("a", 0, 11), std::nullopt);
+  for (const char* name : {"b", "c", "d", "e", "f"}) EXPECT_EQ(q.number(name, 0, 1000), std::nullopt) << name;
+}
+
+}  // namespace
+}  // namespace ebclr::web
