@@ -28,8 +28,8 @@ struct Examination {
   double accuracy = 0, low = 0, high = 0;  ///< of the neighbours, with `confusion`
   std::string how;                         ///< the same in words: protocol and numbers of images
   std::optional<PointMap> map;
-  std::optional<Picture> neighbours;  ///< images and those that the encoder finds most like them
-  std::optional<Picture> clusters;    ///< groups of images, examples of each
+  std::optional<Picture> neighbours;    ///< images and those that the encoder finds most like them
+  std::optional<Picture> clusters;      ///< groups of images, examples of each
   std::vector<std::string> unreadable;  ///< files of the run's folder that could not be read, and why
   std::vector<std::string> notes;
 };

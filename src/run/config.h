@@ -60,7 +60,8 @@ struct LogOptions {
 struct MonitorOptions {
   int64_t knn_every = 0;  ///< epochs; 0: off
   int64_t train = 5000, test = 1000;
-  std::string probe = {};  ///< labelled folder or CSV apart from the train images; empty: the run's own labels
+  std::string probe =
+      {};  ///< labelled folder or CSV apart from the train images; empty: the run's own labels
 };
 
 /// Everything a run is made of.

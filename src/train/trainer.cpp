@@ -116,10 +116,11 @@ struct Trainer::Impl {
 
   void check_data() {
     if (images->size() < config.train.batch_size)
-      core::usage_error("train", fmt::format("{} has {} train images, fewer than train.batch_size {}; lower "
-                                             "it with --set train.batch_size={}",
-                                             images->name, images->size(), config.train.batch_size,
-                                             std::min(images->size(), std::max<int64_t>(2, images->size() / 4))));
+      core::usage_error("train",
+                        fmt::format("{} has {} train images, fewer than train.batch_size {}; lower "
+                                    "it with --set train.batch_size={}",
+                                    images->name, images->size(), config.train.batch_size,
+                                    std::min(images->size(), std::max<int64_t>(2, images->size() / 4))));
     if (const auto least = methods::least_batch(config.method.name); config.train.batch_size < least)
       core::usage_error("train", fmt::format("train.batch_size must be at least {}", least));
   }
@@ -363,9 +364,9 @@ struct Trainer::Impl {
         buffer->chains().narrow(0, 0, n).to(torch::kFloat32),
         {.columns = 8,
          .scale = images->height() <= 48 ? 3 : 1,
-         .title = fmt::format(
-             "chains after epoch {}: visited {:.1f} times on average, {} steps each time", epoch,
-             buffer->counts().to(torch::kFloat32).mean().item<double>(), config.method.ebclr.sampler.steps)});
+         .title = fmt::format("chains after epoch {}: visited {:.1f} times on average, {} steps each time",
+                              epoch, buffer->counts().to(torch::kFloat32).mean().item<double>(),
+                              config.method.ebclr.sampler.steps)});
     plot::write_png(options.folder.samples() / fmt::format("epoch-{:04}.png", epoch), grid);
     if (config.log.tensorboard)
       metrics->picture("chains", position.step, grid.width, grid.height, plot::encode_png(grid));

@@ -400,7 +400,8 @@ TEST_P(NetworkTest, ThreadsDoNotChangeWeightGradients) {
     const auto tape = network.train(weights, pointers, x.data(), 5, 16, 16, features.data());
     network.backward(weights, pointers, *tape, x.data(), features.data(), into, nullptr);
     for (const auto& values : keep) all.insert(all.end(), values.begin(), values.end());
-    if (first.empty() || std::string(GetParam()->name) == "amx") first = all;  // (whose sums follow the threads)
+    if (first.empty() || std::string(GetParam()->name) == "amx")
+      first = all;  // (whose sums follow the threads)
     EXPECT_EQ(first, all) << threads << " threads";
   }
 }

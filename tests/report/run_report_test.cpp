@@ -7,8 +7,8 @@
 #include <fstream>
 
 #include "expect_error.h"
-#include "plot/plot.h"
 #include "image/decode.h"
+#include "plot/plot.h"
 #include "report/pictures.h"
 #include "report/run_record.h"
 #include "temp_dir.h"
