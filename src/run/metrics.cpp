@@ -11,10 +11,10 @@
 namespace ebclr::run {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
 
 /// A number of the record that has no member of its own.
-double value_of(const MetricRecord& r, const char* key, double otherwise = kNan) {
+double value_of(const MetricRecord& r, const char* key, double otherwise = kNoValue) {
   for (const auto& [name, value] : r.values)
     if (name == key) return value;
   return otherwise;
@@ -28,10 +28,10 @@ double or_zero(double v) {
 
 double Metrics::last(const std::string& name) const {
   const auto it = series.find(name);
-  if (it == series.end()) return kNan;
+  if (it == series.end()) return kNoValue;
   for (auto v = it->second.value.rbegin(); v != it->second.value.rend(); ++v)
     if (std::isfinite(*v)) return *v;
-  return kNan;
+  return kNoValue;
 }
 
 Metrics parse_metrics(const std::string& text) {
@@ -65,7 +65,7 @@ Metrics parse_metrics(const std::string& text) {
       const double failed = value_of(r, "failed_step", r.step);
       out.events.push_back(
           {r.event, static_cast<int64_t>(std::isfinite(failed) ? failed : r.step), r.reason});
-      for (auto& [name, s] : out.series) s.epoch.push_back(s.epoch.back()), s.value.push_back(kNan);
+      for (auto& [name, s] : out.series) s.epoch.push_back(s.epoch.back()), s.value.push_back(kNoValue);
       continue;
     }
     if (!std::isfinite(r.epoch)) {

@@ -46,7 +46,7 @@ void search(const fs::path& folder, int depth, size_t& entries, std::vector<fs::
   for (const auto& b : below) search(b, depth - 1, entries, out, truncated);
 }
 
-std::string dump(const json& j) {
+std::string compact(const json& j) {
   return j.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
@@ -213,7 +213,7 @@ std::string Watcher::Listener::next(std::chrono::milliseconds patience) {
   if (list.empty() && out.empty() && greeted_) return {};
   greeted_ = true;
   out["runs"] = std::move(list);
-  return dump(out);
+  return compact(out);
 }
 
 }  // namespace ebclr::watch
