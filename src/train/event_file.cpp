@@ -1,16 +1,11 @@
 #include "train/event_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-
-#include "core/error.h"
 
 namespace ebclr::train {
 namespace {
@@ -78,18 +73,11 @@ EventFile::EventFile(const std::filesystem::path& folder) {
   ::gethostname(host, sizeof host - 1);
   const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   // A run that is resumed within a second by the same process number still gets a file of its own.
-  for (int i = 0; fd_ < 0; ++i) {
+  std::error_code ec;
+  for (int i = 0; i == 0 || std::filesystem::exists(std::filesystem::symlink_status(path_, ec)); ++i)
     path_ = folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}", now, host, ::getpid(), i);
-    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0644);
-    if (fd_ < 0 && errno != EEXIST)
-      core::run_error("train.tensorboard",
-                      fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(errno)));
-  }
+  file_ = std::make_unique<core::AppendFile>(path_, "train.tensorboard");
   write(0, kFileVersion, "brain.Event:2");
-}
-
-EventFile::~EventFile() {
-  if (fd_ >= 0) ::close(fd_);
 }
 
 void EventFile::write(int64_t step, int field, std::string_view message) {
@@ -104,12 +92,7 @@ void EventFile::write(int64_t step, int field, std::string_view message) {
   put_raw(record, masked(record));
   record += event;
   put_raw(record, masked(event));
-  // One call for each record: a kill leaves whole ones.
-  if (::write(fd_, record.data(), record.size()) != static_cast<ssize_t>(record.size()))
-    core::run_error(
-        "train.tensorboard",
-        fmt::format("{}: writing failed: {}", path_.string(),
-                    errno == ENOSPC ? "the disk is full; free some space and resume" : std::strerror(errno)));
+  file_->append(record);
 }
 
 void EventFile::scalars(int64_t step, const std::vector<std::pair<std::string, double>>& values) {

@@ -5,11 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "core/files.h"
 
 namespace ebclr::train {
 
@@ -17,9 +20,6 @@ class EventFile {
  public:
   /// Makes a new file in a folder, named after time, host and process as TensorBoard expects it.
   explicit EventFile(const std::filesystem::path& folder);
-  ~EventFile();
-  EventFile(const EventFile&) = delete;
-  EventFile& operator=(const EventFile&) = delete;
 
   /// Numbers of one step.
   void scalars(int64_t step, const std::vector<std::pair<std::string, double>>& values);
@@ -34,7 +34,7 @@ class EventFile {
   void write(int64_t step, int field, std::string_view message);
 
   std::filesystem::path path_;
-  int fd_ = -1;
+  std::unique_ptr<core::AppendFile> file_;
 };
 
 /// CRC-32C (Castagnoli) of bytes.

@@ -170,7 +170,7 @@ pictures = {
 }
 for name, content in pictures.items():
     seed("image", name, content)
-    seed("image_header", name, content)
+    seed("image_full", name, content)
 seed("labels_csv", "good", "a.pgm,one\nb.pgm,two\n")
 seed("labels_csv", "quoted", '"a.pgm","o""ne"\r\nb.pgm,"x,y"\n')
 seed("labels_csv", "unknown", "c.pgm,one\n")
@@ -183,5 +183,8 @@ for target in ("metrics", "metrics_log"):
     seed(target, "cut", lines + '{"step":2,"lo')
     seed(target, "event_first", '{"event":"rollback","step":1}\n' + lines)
     seed(target, "deep", "[" * 20000 + "\n")
+seed("image_list", "good", "path,split,bytes,digest\na.jpg,train,10,0123456789abcdef0123456789abcdef\n\"b,c.png\",test,3,00\n")
+seed("image_list", "odd", "path,split,bytes,digest\na.jpg,train,-1,x\n,,,\nb,rest,99999999999999999999,\n")
+seed("image_list", "newline", "path,split,bytes,digest\n\"a\nb.jpg\",train,1,x\n")
 seed("provenance", "good", '{"sessions": [{"version": "1", "code": "x", "threads": 2, "from_step": 0}]}')
 seed("provenance", "kinds", '{"sessions": [1, [], {"version": 3, "threads": "x", "from_step": 1e99}]}')

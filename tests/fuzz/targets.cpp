@@ -14,7 +14,9 @@
 #include "data/cifar.h"
 #include "data/folder.h"
 #include "data/idx.h"
+#include "data/image_list.h"
 #include "data/tar_gz.h"
+#include "image/decode.h"
 #include "run/checkpoint.h"
 #include "run/config.h"
 #include "run/metrics.h"
@@ -110,8 +112,11 @@ void image(Bytes bytes) {
   std::vector<uint8_t> out(3 * 16 * 16);
   data::decode_image(bytes, "x", 16, false, out.data());
 }
-void image_header(Bytes bytes) {
-  data::inspect_image(bytes, "x");
+void image_full(Bytes bytes) {
+  image::decode(bytes, "x");
+}
+void image_list(Bytes bytes) {
+  data::read_image_list(file_of(bytes, "images.csv"));
 }
 void labels_csv(Bytes bytes) {
   static const fs::path folder = [] {
@@ -202,7 +207,8 @@ const std::vector<Target>& targets() {
       {"config", config},
       {"study", study_file},
       {"image", image},
-      {"image_header", image_header},
+      {"image_full", image_full},
+      {"image_list", image_list},
       {"labels_csv", labels_csv},
       {"metrics", metrics},
       {"metrics_log", metrics_log},
