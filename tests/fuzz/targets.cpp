@@ -15,6 +15,7 @@
 #include "data/folder.h"
 #include "data/idx.h"
 #include "data/tar_gz.h"
+#include "image/formats.h"
 #include "run/checkpoint.h"
 #include "run/config.h"
 #include "run/metrics.h"
@@ -111,7 +112,7 @@ void image(Bytes bytes) {
   data::decode_image(bytes, "x", 16, false, out.data());
 }
 void image_header(Bytes bytes) {
-  data::inspect_image(bytes, "x");
+  ebclr::image::inspect(bytes, "x");
 }
 void labels_csv(Bytes bytes) {
   static const fs::path folder = [] {
