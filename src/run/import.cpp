@@ -87,7 +87,8 @@ std::string torchvision_arch(const TorchValue& state, const fs::path& path) {
 }  // namespace
 
 std::vector<std::string> import_torchvision(const fs::path& checkpoint, const fs::path& out) {
-  const auto state = read_torch_file(checkpoint);
+  const auto file = read_torch_file(checkpoint);
+  const auto& state = file.root();
   const auto* stem = state.dict() ? state.find("conv1.weight") : nullptr;
   if (!stem || !stem->tensor() || stem->tensor()->dim() != 4 || stem->tensor()->size(2) != 7 ||
       stem->tensor()->size(1) != 3)
