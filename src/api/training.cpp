@@ -11,6 +11,7 @@
 #include "api/translate.h"
 #include "data/catalog.h"
 #include "eval/features.h"
+#include "run/images.h"
 #include "train/trainer.h"
 
 namespace ebclr {
@@ -153,13 +154,17 @@ struct Training::Impl {
     if (o.sampler && (o.method || config.method.name != "ebclr"))
       api::input_error("[training] TrainingOptions::sampler is for EBCLR; this is another method");
     std::shared_ptr<data::ImageSet> images;
+    data::ImageList list;  // of a folder: its split belongs to the run
     if (o.images.pixels.defined()) {
       images = std::make_shared<data::ImageSet>(api::to_internal(o.images));
       config.data.source.clear();
     } else {
       if (config.data.source.empty())
         api::input_error("[training] no images: set data.source or give TrainingOptions::images");
-      auto sets = data::load(config.data);
+      config.data = run::absolute(config.data);
+      auto sets = run::load_images({o.folder}, config.data);
+      if (o.resume) run::check_same_images({o.folder}, sets.list, config.data.source);
+      list = std::move(sets.list);
       for (const auto& note : sets.train.notes) watch.on_warning(note);
       images = std::make_shared<data::ImageSet>(std::move(sets.train));
       test = std::move(sets.test);
@@ -180,6 +185,7 @@ struct Training::Impl {
     if (o.sampler)
       options.make_sampler = [sampler = o.sampler](const auto&) { return api::to_internal(sampler); };
     trainer = std::make_unique<train::Trainer>(std::move(options), images, watch);
+    if (!o.resume) run::write_image_list({o.folder}, list);
     if (config.monitor.knn_every > 0)
       trainer->set_monitor(eval::make_knn_monitor(
           trainer->method().encoder(), *images, test,

@@ -313,6 +313,10 @@ ImageSet read_files(const std::vector<fs::path>& files, const FolderOptions& o) 
   return set_of(l, rows, decoded, 0, decoded.kept.size(), "all");
 }
 
+std::vector<std::string> find_images(const fs::path& folder) {
+  return list_folder(folder, {}).files;
+}
+
 void decode_image(std::span<const std::byte> bytes, const std::string& name, int64_t size, bool grayscale,
                   uint8_t* out) {
   const auto picture = image::decode(bytes, name, {.at_least = static_cast<int>(size)});

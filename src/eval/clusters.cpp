@@ -10,7 +10,7 @@
 namespace ebclr::eval {
 namespace {
 
-torch::Tensor unit_rows(const torch::Tensor& features) {
+torch::Tensor directions_of(const torch::Tensor& features) {
   const auto f = features.to(torch::kCPU, torch::kFloat32);
   return f / f.norm(2, 1, true).clamp_min(1e-12);
 }
@@ -34,7 +34,7 @@ torch::Tensor first_centres(const torch::Tensor& x, int64_t k, uint64_t seed) {
 }  // namespace
 
 Clusters cluster(const torch::Tensor& features, int64_t k, uint64_t seed, int iterations) {
-  const auto x = unit_rows(features);
+  const auto x = directions_of(features);
   Clusters out;
   out.centres = first_centres(x, std::min(k, x.size(0)), seed);
   for (int i = 0; i < iterations; ++i) {
@@ -77,7 +77,7 @@ Clusters cluster(const torch::Tensor& features, int64_t k, uint64_t seed, int it
 }
 
 torch::Tensor nearest_rows(const torch::Tensor& features, const torch::Tensor& rows, int64_t k) {
-  const auto x = unit_rows(features);
+  const auto x = directions_of(features);
   auto likeness = x.index_select(0, rows).matmul(x.t());  // [rows, N]
   likeness.scatter_(1, rows.view({-1, 1}), -2.0f);
   return std::get<1>(likeness.topk(std::min(k, std::max<int64_t>(x.size(0) - 1, 0)), 1));

@@ -113,7 +113,7 @@ void image(Bytes bytes) {
   data::decode_image(bytes, "x", 16, false, out.data());
 }
 void image_full(Bytes bytes) {
-  image::decode(bytes, "x");
+  ebclr::image::decode(bytes, "x");
 }
 void image_list(Bytes bytes) {
   data::read_image_list(file_of(bytes, "images.csv"));
