@@ -11,6 +11,7 @@
 
 #include "cli/eval_options.h"
 #include "cli/progress.h"
+#include "cli/strangers_command.h"
 #include "cli/table.h"
 #include "core/text.h"
 #include "engine/engine.h"
@@ -201,6 +202,7 @@ void add_eval_commands(CLI::App& app) {
       {"pixels", "random"});
   add("transfer", "The encoder on another data set, linear and neighbours", {.transfer = true}, {});
   add_curve_command(*eval);
+  add_strangers_command(*eval);
 }
 
 }  // namespace ebclr::cli

@@ -121,6 +121,7 @@ fs::path distance_file(const RunSpec& spec, const std::string& judge) {
 }
 
 std::string distance_settings(const Judging& j, const std::string& judge) {
+  if (!is_distance(judge)) return fmt::format("{}, {} images of each set", judge, kStrangers);
   return fmt::format("{}, {} samples, {} steps", judge, j.frechet_samples, j.frechet_steps);
 }
 
@@ -136,7 +137,7 @@ Findings read_findings(const RunSpec& spec) {
     return {};
   }
   for (const auto& judge : spec.judges) {
-    if (is_distance(judge)) {
+    if (is_measured_once(judge)) {
       read_distance(spec, judge, f);
       continue;
     }
@@ -148,7 +149,7 @@ Findings read_findings(const RunSpec& spec) {
 bool complete(const RunSpec& spec, const Findings& f) {
   if (!f.trained) return false;
   for (const auto& judge : spec.judges) {
-    if (is_distance(judge)) {
+    if (is_measured_once(judge)) {
       if (!f.distances.count(judge)) return false;
       continue;
     }

@@ -13,7 +13,10 @@
 
 namespace ebclr::study {
 
-/// A distance of samples to data.
+/// Images of each set of strangers.
+inline constexpr int64_t kStrangers = 2000;
+
+/// A distance of samples to data; or a mean AUROC in percent of telling strangers.
 struct FrechetFinding {
   double distance = 0, floor = 0, ceiling = 0;
   double deviation = 0;  ///< of the distance by the choice of samples

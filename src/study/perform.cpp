@@ -13,7 +13,9 @@
 #include "core/file_lock.h"
 #include "core/files.h"
 #include "data/catalog.h"
+#include "density/density.h"
 #include "eval/run_curve.h"
+#include "eval/strangers.h"
 #include "fid/fid.h"
 #include "methods/method.h"
 #include "run/run.h"
@@ -103,6 +105,51 @@ bool judge_run(const RunSpec& spec, const std::string& set, const std::vector<st
   return true;
 }
 
+void write_measured(const RunSpec& spec, const std::string& judge, const json& j) {
+  const auto file = distance_file(spec, judge);
+  std::error_code ec;
+  fs::create_directories(file.parent_path(), ec);  // what goes wrong is said by the write
+  core::write_atomically(file, j.dump(2) + "\n", kComponent);
+}
+
+// All four scores at once: they share features and sets.
+bool measure_strangers(const RunSpec& spec, const engine::Placement& placement, const std::atomic<bool>& stop,
+                       const Report& report) {
+  const auto run = run::Run::open(spec.folder);
+  const auto density = density::load_density(run, {.references = 512, .placement = placement});
+  auto source = spec.config.data;
+  source.limit_test = kStrangers;
+  const auto own = data::load(source).test;
+  const auto strangers =
+      eval::make_strangers(own, {.count = kStrangers, .data_root = spec.config.data.data_root});
+  std::vector<eval::StrangerRow> rows;
+  try {
+    rows = eval::judge_strangers(density, own, strangers, [&](double) {
+      if (stop) throw Stopped{};
+      if (report) report(spec.forward_units + spec.judging_units, "strangers");
+    });
+  } catch (const Stopped&) {
+    return false;
+  }
+  std::string sets;
+  for (size_t i = 0; i + 1 < rows.size(); ++i) sets += (sets.empty() ? "" : ", ") + rows[i].name;
+  const auto& mean = rows.back();
+  for (const auto& [judge, value] : {std::pair{"strangers-energy", mean.energy},
+                                     {"strangers-neighbour", mean.neighbour},
+                                     {"strangers-mahalanobis", mean.mahalanobis},
+                                     {"strangers-combined", mean.combined}})
+    write_measured(spec, judge,
+                   {{"settings", distance_settings(spec.judging, judge)},
+                    {"distance", 100 * value},
+                    {"deviation", 0.0},
+                    {"floor", 50.0},
+                    {"ceiling", 100.0},
+                    {"samples", own.size()},
+                    {"steps", 0},
+                    {"label", fmt::format("mean over {}", sets)}});
+  return true;
+}
+
 bool measure_distance(const RunSpec& spec, const std::string& judge, const engine::Placement& placement,
                       const std::atomic<bool>& stop, const Report& report) {
   fid::FrechetOptions options;
@@ -128,10 +175,7 @@ bool measure_distance(const RunSpec& spec, const std::string& judge, const engin
                   {"samples", result.samples},
                   {"steps", spec.judging.frechet_steps},
                   {"label", result.label}};
-  const auto file = distance_file(spec, judge);
-  std::error_code ec;
-  fs::create_directories(file.parent_path(), ec);  // what goes wrong is said by the write
-  core::write_atomically(file, j.dump(2) + "\n", kComponent);
+  write_measured(spec, judge, j);
   return true;
 }
 
@@ -146,13 +190,15 @@ bool perform(const RunSpec& spec, const engine::Placement& placement, const std:
   for (const auto& set : spec.sets) {
     std::vector<std::string> missing;
     for (const auto& judge : spec.judges)
-      if (!is_distance(judge) && !found.curves.count(curve_name(judge, set))) missing.push_back(judge);
+      if (!is_measured_once(judge) && !found.curves.count(curve_name(judge, set))) missing.push_back(judge);
     if (!missing.empty() && !judge_run(spec, set, missing, placement, stop, report)) return false;
   }
-  for (const auto& judge : spec.judges)
-    if (is_distance(judge) && !found.distances.count(judge) &&
-        !measure_distance(spec, judge, placement, stop, report))
+  for (const auto& judge : spec.judges) {
+    if (!is_measured_once(judge) || read_findings(spec).distances.count(judge)) continue;
+    if (!(is_distance(judge) ? measure_distance(spec, judge, placement, stop, report)
+                             : measure_strangers(spec, placement, stop, report)))
       return false;
+  }
   return true;
 }
 

@@ -150,7 +150,7 @@ Plan make_plan(const Study& study, const std::string& scale, const Scales& scale
                       static_cast<double>(std::max<int64_t>(1, config.checkpoint.keep_every));
           const double tests =
               plan.judging.limit_test > 0 ? static_cast<double>(plan.judging.limit_test) : 1e4;
-          if (!std::all_of(spec.judges.begin(), spec.judges.end(), is_distance))
+          if (!std::all_of(spec.judges.begin(), spec.judges.end(), is_measured_once))
             spec.judging_units += points * (tests + static_cast<double>(spec.images));
         }
         cell.runs.push_back(it->second);

@@ -237,7 +237,7 @@ Results collect(const Plan& plan, const std::vector<std::string>& failures) {
     const auto* reference = plan.find({plan.study.reference, cell.id.column});
     if (!reference || cell.id.row == plan.study.reference) continue;
     for (const auto& judge : plan.study.judges)
-      if (!is_distance(judge) && r.cells[cell.id].score.count(judge))
+      if (!is_measured_once(judge) && r.cells[cell.id].score.count(judge))
         r.cells[cell.id].efficiency[judge] = efficiency_of(r, cell, *reference, judge);
   }
   return r;

@@ -190,7 +190,7 @@ void read_tuning(const Reader& r, const YAML::Node& node, Study& s) {
   if (!has(s.columns, t.column))
     r.fail(node, fmt::format("tuning names column '{}', which does not exist", t.column));
   t.judge = r.text_or(node["judge"], s.judges.front());
-  if (is_distance(t.judge)) r.fail(node, "tuning needs a judge of accuracies");
+  if (is_measured_once(t.judge)) r.fail(node, "tuning needs a judge of accuracies");
   if (node["held_out_percent"])
     t.held_out_percent = static_cast<int64_t>(r.number(node["held_out_percent"], "held_out_percent"));
   if (t.held_out_percent < 1 || t.held_out_percent > 90)
@@ -213,7 +213,8 @@ void read_tuning(const Reader& r, const YAML::Node& node, Study& s) {
 }
 
 Claim read_claim(const Reader& r, const YAML::Node& node, const Study& s) {
-  r.check_allowed(node, {"says", "kind", "judge", "rows", "than", "columns", "pairs", "within", "below"});
+  r.check_allowed(node,
+                  {"says", "kind", "judge", "rows", "than", "columns", "pairs", "within", "below", "by"});
   Claim c;
   c.says = r.text(node["says"], "says");
   const std::string kind = r.text(node["kind"], "kind");
@@ -236,6 +237,7 @@ Claim read_claim(const Reader& r, const YAML::Node& node, const Study& s) {
       c.pairs.emplace_back(words[0], words[1]);
     }
   if (node["within"]) c.within = r.number(node["within"], "within");
+  if (node["by"]) c.by = r.number(node["by"], "by");
   if (node["below"]) c.below = r.number(node["below"], "below");
   for (const auto* rows : {&c.rows, &c.than})
     for (const auto& id : *rows)
@@ -262,9 +264,20 @@ size_t Scales::index(const std::string& name) const {
 }
 
 const std::vector<std::string>& judge_names() {
-  static const std::vector<std::string> names = {"linear", "knn", "knn-dino", "frechet-noise",
-                                                 "frechet-data"};
+  static const std::vector<std::string> names = {"linear",
+                                                 "knn",
+                                                 "knn-dino",
+                                                 "frechet-noise",
+                                                 "frechet-data",
+                                                 "strangers-energy",
+                                                 "strangers-neighbour",
+                                                 "strangers-mahalanobis",
+                                                 "strangers-combined"};
   return names;
+}
+
+bool is_measured_once(const std::string& judge) {
+  return is_distance(judge) || judge.starts_with("strangers");
 }
 
 bool is_distance(const std::string& judge) {

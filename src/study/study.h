@@ -46,6 +46,7 @@ struct Claim {
   std::vector<std::string> rows, than, columns;
   std::vector<std::pair<std::string, std::string>> pairs;
   double within = 0, below = 0;
+  double by = 0;  ///< kBetter: by at least this much; negative: not worse by more
 };
 
 /// Settings that are tried for each row before the runs of a study, and how the best are found.
@@ -75,10 +76,13 @@ struct Study {
 
 /// "linear", "knn" (1/L2 distance: the released code), "knn-dino" (cosine, T 0.07: the paper's text),
 /// "frechet-noise" and "frechet-data" (samples by chains of a stated length from noise, and from views of
-/// data).
+/// data), "strangers-energy", "-neighbour", "-mahalanobis" and "-combined" (mean AUROC in percent of telling
+/// images that do not come from training).
 const std::vector<std::string>& judge_names();
 /// Does the judge measure a distance of samples, for which smaller is better, instead of an accuracy?
 bool is_distance(const std::string& judge);
+/// Does the judge give one number for the end of a run instead of a curve?
+bool is_measured_once(const std::string& judge);
 
 /// How a scale judges its runs.
 struct Judging {

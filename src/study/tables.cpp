@@ -58,7 +58,7 @@ std::string caption_of(const Results& r, const std::string& judge, bool paper) {
   }
   std::string text = judge_label(judge);
   text += over_seeds ? ": mean over seeds ± half of its 95 % interval, by the spread of all cells together"
-          : is_distance(judge)
+          : is_measured_once(judge)
               ? ": one seed, no interval"
               : ": one seed ± half of the 95 % interval over test images, which decides nothing";
   if (paper) text += "; in brackets the paper's figure at its own scale";
@@ -94,6 +94,10 @@ std::string judge_label(const std::string& judge) {
   if (judge == "linear") return "Linear probe, accuracy %";
   if (judge == "knn") return "Weighted kNN (K = 20, 1/L2: the released code), accuracy %";
   if (judge == "knn-dino") return "Weighted kNN (K = 20, cosine, T 0.07: the paper's text), accuracy %";
+  if (judge == "strangers-energy") return "Strangers told by energy, AUROC %";
+  if (judge == "strangers-neighbour") return "Strangers told by the distance to neighbours, AUROC %";
+  if (judge == "strangers-mahalanobis") return "Strangers told by the Mahalanobis distance, AUROC %";
+  if (judge == "strangers-combined") return "Strangers told by energy and Mahalanobis distance, AUROC %";
   return fmt::format("Frechet distance to data of samples by chains from {}",
                      judge == "frechet-data" ? "data" : "noise");
 }
@@ -150,7 +154,7 @@ Table cost_table(const Results& r) {
   for (const char* c : {"epochs", "wall-clock", "forward-units"}) t.columns.emplace_back(c);
   std::vector<std::string> judges, distances;
   std::partition_copy(s.judges.begin(), s.judges.end(), std::back_inserter(distances),
-                      std::back_inserter(judges), is_distance);
+                      std::back_inserter(judges), is_measured_once);
   for (const auto& j : judges) {
     t.columns.push_back(j + ", untrained");
     t.columns.push_back(j);

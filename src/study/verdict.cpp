@@ -120,7 +120,7 @@ bool learnt(const Results& r, const CellId& id, const std::string& judge) {
   const auto cell = r.cells.find(id);
   if (cell == r.cells.end()) return false;
   const auto before = cell->second.untrained.find(judge), after = cell->second.score.find(judge);
-  if (before == cell->second.untrained.end()) return is_distance(judge);
+  if (before == cell->second.untrained.end()) return is_measured_once(judge);
   const auto d = difference(r, judge, after->second, before->second);
   return d.value > d.half();
 }
@@ -156,8 +156,8 @@ void better(const Results& r, const Claim& claim, Tally& tally) {
         if (d.degrees < 1) {
           c.open = kOneSeed;
         } else {
-          c.p_holds = tail(sign * d.value, d);
-          c.p_fails = tail(-sign * d.value, d);
+          c.p_holds = tail(sign * d.value - claim.by, d);
+          c.p_fails = tail(claim.by - sign * d.value, d);
           if (sign * d.value > 0 && !learnt(r, {row, column}, claim.judge))
             c.open = "but not above its own untrained encoder";
         }

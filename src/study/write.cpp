@@ -127,6 +127,7 @@ std::string distance_note(const Results& r, const std::string& judge) {
     const auto it = f.distances.find(judge);
     if (it == f.distances.end()) continue;
     const auto& d = it->second;
+    if (!is_distance(judge)) return fmt::format("{}: {}.", judge_label(judge), d.label);
     auto text = fmt::format(
         "{}: {}, {} samples after {} steps. Between two parts of the data of this size: {:.2f}; of uniform "
         "noise: {:.2f}.",
@@ -142,7 +143,7 @@ void add_curves(report::Page& page, const Results& r) {
   std::vector<report::Chart> by_epoch, by_units;
   for (const auto& j : r.plan.study.judges)
     for (const auto& c : planned(r.plan, r.plan.study.columns, false)) {
-      if (is_distance(j)) continue;
+      if (is_measured_once(j)) continue;
       by_epoch.push_back(curves(r, j, c, false));
       by_units.push_back(curves(r, j, c, true));
     }

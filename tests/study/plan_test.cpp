@@ -74,6 +74,16 @@ TEST(Studies, PaperScaleIsThePaper) {
   EXPECT_DOUBLE_EQ(config_of(gamma, {"0.01", ""}).method.ebclr.objective.gamma, 0.01);
 }
 
+TEST(Studies, TheFrontierComparesEqualCosts) {
+  const auto p = plan_of("frontier", "small");
+  ASSERT_EQ(p.runs.size(), p.study.rows.size() * 2);
+  for (const auto& r : p.runs) EXPECT_NEAR(r.forward_units / (174.0 * 4992), 1, 0.01) << r.title;
+  for (const char* judge : {"strangers-energy", "strangers-combined"}) {
+    EXPECT_TRUE(is_measured_once(judge));
+    EXPECT_FALSE(is_distance(judge)) << "more is better";
+  }
+}
+
 TEST(Studies, FiguresOfThePaperStandWhereTheyBelong) {
   const auto t = load_study("table1");
   EXPECT_DOUBLE_EQ(t.paper.at("linear").at({"moco", "cifar10"}), 64.0);

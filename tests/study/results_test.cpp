@@ -345,6 +345,25 @@ TEST_F(Collected, WhatTrainedTheRunsIsSaid) {
   EXPECT_THAT(to_markdown(results(plan), {}), HasSubstr("no record of what trained"));
 }
 
+TEST_F(Collected, BetterCanMeanByAMarginOrNotWorseByMore) {
+  auto plan = make(3);
+  const double jitter[] = {0, 0.3, 0.1};
+  for (size_t seed = 0; seed < 3; ++seed) {
+    fake_run(spec(plan, "simclr", seed), {30, 60, 70 + static_cast<double>(seed)});
+    fake_run(spec(plan, "ebclr", seed), {30, 60, 73 + static_cast<double>(seed) + jitter[seed]}, kEbclr);
+  }
+  plan.study.claims.resize(1);
+  const auto ruling = [&](double by) {
+    plan.study.claims[0].by = by;
+    return judge_claims(results(plan))[0].ruling;
+  };
+  EXPECT_EQ(ruling(0), Ruling::kSupported);
+  EXPECT_EQ(ruling(-0.5), Ruling::kSupported);
+  EXPECT_EQ(ruling(1), Ruling::kSupported);
+  EXPECT_EQ(ruling(3.1), Ruling::kUndecided);
+  EXPECT_EQ(ruling(6), Ruling::kNotSupported);
+}
+
 TEST_F(Collected, AScaleThatDecidesNothingLeavesClaimsOpen) {
   auto plan = make(2);
   for (size_t seed = 0; seed < 2; ++seed) {

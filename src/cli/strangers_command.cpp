@@ -1,0 +1,91 @@
+#include "cli/strangers_command.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/progress.h"
+#include "cli/runtime.h"
+#include "cli/table.h"
+#include "core/error.h"
+#include "data/catalog.h"
+#include "density/density.h"
+#include "eval/strangers.h"
+#include "run/run.h"
+
+namespace ebclr::cli {
+namespace {
+
+struct StrangersArgs {
+  std::string run, checkpoint = "last", data_root;
+  int64_t limit = 2000, references = 512;
+  uint64_t seed = 0;
+  bool json = false;
+  RuntimeOptions runtime;
+};
+
+void judge_strangers(const StrangersArgs& a) {
+  const auto runtime = apply(a.runtime);
+  const auto run = run::Run::open(a.run);
+  const auto density = density::load_density(run, {.checkpoint = a.checkpoint,
+                                                   .data_root = a.data_root,
+                                                   .references = a.references,
+                                                   .seed = a.seed,
+                                                   .placement = runtime.placement()});
+  auto source = run.config().data;
+  if (!a.data_root.empty()) source.data_root = a.data_root;
+  source.limit_test = a.limit;
+  const auto own = data::load(source).test;
+  if (own.size() == 0)
+    core::usage_error("strangers", fmt::format("{}: the run's images have no test split", a.run));
+  const eval::StrangerOptions options{.count = a.limit, .data_root = source.data_root, .seed = a.seed};
+  ProgressLine line(a.json);
+  const auto show = line.function();
+  const auto rows = eval::judge_strangers(density, own, eval::make_strangers(own, options),
+                                          [&](double share) { show("strangers", share); });
+  line.clear();
+  if (a.json) {
+    nlohmann::ordered_json j{{"run", a.run}, {"own", own.name}, {"split", own.split}, {"images", own.size()}};
+    for (const auto& r : rows)
+      j["auroc"].push_back({{"set", r.name},
+                            {"energy", r.energy},
+                            {"neighbour", r.neighbour},
+                            {"mahalanobis", r.mahalanobis},
+                            {"combined", r.combined}});
+    fmt::print("{}\n", j.dump(2));
+    return;
+  }
+  fmt::print("AUROC of telling strangers from {} {} images of {} (0.5 is chance)\n\n", own.size(), own.split,
+             own.name);
+  std::vector<std::vector<std::string>> lines{
+      {"strangers", "energy", "neighbour", "Mahalanobis", "energy + Mahalanobis"}};
+  for (const auto& r : rows)
+    lines.push_back({r.name, fmt::format("{:.3f}", r.energy), fmt::format("{:.3f}", r.neighbour),
+                     fmt::format("{:.3f}", r.mahalanobis), fmt::format("{:.3f}", r.combined)});
+  print_table(lines);
+}
+
+}  // namespace
+
+void add_strangers_command(CLI::App& eval) {
+  auto a = std::make_shared<StrangersArgs>();
+  auto* c = eval.add_subcommand(
+      "strangers", "Does the model tell images that do not belong? By energy and by distances of features");
+  c->add_option("RUN", a->run, "Run folder")->required();
+  c->add_option("--checkpoint", a->checkpoint, "Epoch or last")->capture_default_str();
+  c->add_option("--data-root", a->data_root, "Where named sets are kept");
+  c->add_option("--limit", a->limit, "Images of each set")
+      ->check(CLI::Range(10, 1000000))
+      ->capture_default_str();
+  c->add_option("--references", a->references, "Views that define the marginal")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  c->add_option("--seed", a->seed, "Of views and strangers")->check(CLI::NonNegativeNumber);
+  c->add_flag("--json", a->json, "Print as JSON");
+  add_runtime_options(*c, a->runtime);
+  c->callback([a] { judge_strangers(*a); });
+}
+
+}  // namespace ebclr::cli
