@@ -324,9 +324,7 @@ bool RunView::read_config() {
   config_problem_.clear();
   config_.reset();
   try {
-    std::vector<std::string> warnings;
-    config_ =
-        run::resolve({run::parse_layer(read_part(folder_.config(), 0, kSmallFile), "config.yaml", warnings)});
+    config_ = run::resolve({run::read_run_layer(folder_.config())});
   } catch (const std::exception& e) {
     config_problem_ = e.what();
   }

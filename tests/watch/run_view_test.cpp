@@ -116,7 +116,7 @@ TEST_F(Watched, DamageIsCountedAndLivedWith) {
   look(view);
   EXPECT_THAT(curves(view)["x"]["step"], ElementsAre(1, 2));
   EXPECT_EQ(view.status()["damaged"], 5);
-  append(folder / "config.yaml", "\n: : [");
+  std::ofstream(folder / "config.yaml") << "encoder: [";
   append(folder / "summary.json", "{\"finished\": tr");
   append(folder / "eval/x.json", "{\"points\": [1, {}]}");
   append(folder / "samples/epoch-0001.png", "no picture");
