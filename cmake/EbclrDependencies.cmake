@@ -38,7 +38,7 @@ if(EBCLR_SANITIZE)
 endif()
 if(EBCLR_FUZZ)
   # tools/lint_vector.h says why clang can read torch's headers with it.
-  target_compile_options(ebclr_flags INTERFACE -include ${CMAKE_SOURCE_DIR}/tools/lint_vector.h -Wno-everything
+  target_compile_options(ebclr_flags INTERFACE -include ${PROJECT_SOURCE_DIR}/tools/lint_vector.h -Wno-everything
     -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
   target_link_options(ebclr_flags INTERFACE -fsanitize=address,undefined)
 endif()

@@ -59,6 +59,8 @@ class EBCLR_API Configuration {
   const Impl& impl() const { return *impl_; }
 
  private:
+  friend class Model;
+  explicit Configuration(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
 

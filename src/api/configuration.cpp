@@ -10,6 +10,7 @@ namespace ebclr {
 Error::~Error() = default;
 
 Configuration::Configuration() : impl_(std::make_unique<Impl>()) {}
+Configuration::Configuration(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Configuration::~Configuration() = default;
 Configuration::Configuration(const Configuration& other) : impl_(std::make_unique<Impl>(*other.impl_)) {}
 Configuration& Configuration::operator=(const Configuration& other) {

@@ -131,7 +131,8 @@ Model Model::load(const std::filesystem::path& folder, const ModelOptions& optio
     auto run = run::Run::open(folder);
     auto model = run.load(options.checkpoint);
     engine::place(*model.encoder, model.head.get(), api::placement(options.device, options.engine));
-    auto configuration = Configuration::load(run.folder().config().string());
+    Configuration configuration(std::make_unique<Configuration::Impl>(
+        Configuration::Impl{{run::read_run_layer(run.folder().config())}, {}}));
     return Model(std::make_unique<Impl>(
         Impl{std::move(run), std::move(model), std::move(configuration), options, std::nullopt}));
   });

@@ -1,5 +1,6 @@
 #include "ebclr/training.h"
 
+#include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <torch/torch.h>
 
@@ -9,7 +10,7 @@
 
 #include "api/configuration_impl.h"
 #include "api/translate.h"
-#include "data/catalog.h"
+#include "data/folder.h"
 #include "eval/features.h"
 #include "run/images.h"
 #include "train/trainer.h"
@@ -154,7 +155,7 @@ struct Training::Impl {
     if (o.sampler && (o.method || config.method.name != "ebclr"))
       api::input_error("[training] TrainingOptions::sampler is for EBCLR; this is another method");
     std::shared_ptr<data::ImageSet> images;
-    data::ImageList list;  // of a folder: its split belongs to the run
+    data::ImageList list;
     if (o.images.pixels.defined()) {
       images = std::make_shared<data::ImageSet>(api::to_internal(o.images));
       config.data.source.clear();
@@ -164,8 +165,8 @@ struct Training::Impl {
       config.data = run::absolute(config.data);
       auto sets = run::load_images({o.folder}, config.data);
       if (o.resume) run::check_same_images({o.folder}, sets.list, config.data.source);
-      list = std::move(sets.list);
       for (const auto& note : sets.train.notes) watch.on_warning(note);
+      list = std::move(sets.list);
       images = std::make_shared<data::ImageSet>(std::move(sets.train));
       test = std::move(sets.test);
     }
@@ -184,12 +185,26 @@ struct Training::Impl {
       };
     if (o.sampler)
       options.make_sampler = [sampler = o.sampler](const auto&) { return api::to_internal(sampler); };
+    options.loader_threads = at::get_num_threads();
     trainer = std::make_unique<train::Trainer>(std::move(options), images, watch);
     if (!o.resume) run::write_image_list({o.folder}, list);
-    if (config.monitor.knn_every > 0)
-      trainer->set_monitor(eval::make_knn_monitor(
-          trainer->method().encoder(), *images, test,
-          {.train = config.monitor.train, .test = config.monitor.test, .seed = config.train.seed}));
+    set_monitor(config, *images);
+  }
+
+  /// Labelled images to watch training by: the probe's, else the run's own.
+  void set_monitor(const run::Config& config, const data::ImageSet& images) {
+    if (config.monitor.knn_every == 0) return;
+    const eval::KnnMonitorOptions knn{
+        .train = config.monitor.train, .test = config.monitor.test, .seed = config.train.seed};
+    auto& encoder = trainer->method().encoder();
+    if (config.monitor.probe.empty()) {
+      trainer->set_monitor(eval::make_knn_monitor(encoder, images, test, knn));
+      return;
+    }
+    const auto probe = data::load_probe(config.monitor.probe,
+                                        {.image_size = images.height(), .grayscale = images.channels() == 1},
+                                        config.train.seed);
+    trainer->set_monitor(eval::make_knn_monitor(encoder, probe.train, probe.test, knn));
   }
 };
 

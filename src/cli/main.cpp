@@ -16,7 +16,8 @@ namespace {
 
 int fail(int code, const std::string& text) {
   std::fflush(stdout);
-  if (!text.empty()) fmt::print(stderr, "ebclr: {}\n", core::one_line(text.substr(0, text.find('\n'))));
+  if (!text.empty())
+    fmt::print(stderr, "ebclr: {}\n", ebclr::core::one_line(text.substr(0, text.find('\n'))));
   return code;
 }
 

@@ -88,15 +88,15 @@ std::string PlanBoard::score(const study::PlannedCell& cell,
   for (const size_t i : cell.runs) {
     if (status[i].state != study::RunState::kDone) continue;
     const auto f = study::read_findings(plan_.runs[i]);
-    if (judge == "frechet") {
-      if (f.frechet) sum += f.frechet->distance, ++n;
+    if (study::is_measured_once(judge)) {
+      if (const auto d = f.distances.find(judge); d != f.distances.end()) sum += d->second.distance, ++n;
       continue;
     }
     const auto it = f.curves.find(study::curve_name(judge, cell.on));
     if (it != f.curves.end() && !it->second.empty()) sum += 100 * it->second.back().accuracy, ++n;
   }
   if (n == 0) return "";
-  return judge == "frechet" ? fmt::format("{:.2f}", sum / n) : fmt::format("{:.1f} %", sum / n);
+  return study::is_measured_once(judge) ? fmt::format("{:.2f}", sum / n) : fmt::format("{:.1f} %", sum / n);
 }
 
 }  // namespace ebclr::cli

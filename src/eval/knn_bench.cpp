@@ -18,7 +18,8 @@ KnnBench bench_knn(const torch::Tensor& train, const torch::Tensor& queries, con
   };
   const auto x = train.to(torch::kCPU, torch::kFloat32).contiguous();
   const auto y = queries.to(torch::kCPU, torch::kFloat32).contiguous();
-  KnnBench bench{.ours_seconds = 1e300};
+  KnnBench bench;
+  bench.ours_seconds = 1e300;
   bench.block_bytes = 4.0 * double(x.numel() + torch::get_num_threads() * options.query_block *
                                                    (options.train_block + x.size(1)));
   Neighbours ours;

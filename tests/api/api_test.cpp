@@ -269,6 +269,7 @@ TEST(Api, TrainsAMethodFromOutside) {
   auto options = train("cut", 2);
   options.resume = true;
   options.method = std::make_shared<Pull>();
+  options.observer = nullptr;
   ebclr::Training(ebclr::Configuration(), options).run();
   EXPECT_TRUE(fingerprint(dir.path() / "cut").equal(fingerprint(dir.path() / "whole")));
   EXPECT_EQ(ebclr::Model::load(dir.path() / "cut").configuration().get("method.name"), "custom");

@@ -254,6 +254,8 @@ std::string struck_call() {
 }  // namespace ebclr::testing
 
 // libc's names, first in the line of those who answer to them.
+// Visible, whatever the flags say: the calls of libstdc++ must come here too.
+#pragma GCC visibility push(default)
 extern "C" {
 
 int open(const char* path, int flags, ...) {
@@ -357,3 +359,4 @@ int ftruncate(int fd, off_t length) {
 }
 
 }  // extern "C"
+#pragma GCC visibility pop
