@@ -1,12 +1,17 @@
 // The program: reads the command line and turns errors into one line and an exit code.
 
 #include <c10/util/Exception.h>
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <new>
+#include <system_error>
 
 #include "cli/app.h"
 #include "core/error.h"
@@ -19,6 +24,20 @@ int fail(int code, const std::string& text) {
   if (!text.empty())
     fmt::print(stderr, "ebclr: {}\n", ebclr::core::one_line(text.substr(0, text.find('\n'))));
   return code;
+}
+
+// Started with standard output closed, the next file that is opened would become it, and what is printed
+// would land inside.
+void hold_standard_descriptors() {
+  for (int fd = 0; fd <= 2; ++fd)
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF && ::open("/dev/null", O_RDWR) < 0) return;
+}
+
+// What was printed may still wait in memory, and find the disk full.
+int finish() {
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return 0;
+  const int error = errno;
+  return fail(1, fmt::format("standard output cannot be written: {}", std::strerror(error)));
 }
 
 // The command that the words lead to, as far as they name commands.
@@ -56,11 +75,12 @@ std::string suggestion(const CLI::App& app, const std::vector<std::string>& word
 
 int main(int argc, char** argv) {
   using namespace ebclr;
+  hold_standard_descriptors();
   CLI::App app;
   cli::add_commands(app);
   try {
     app.parse(argc, argv);
-    return 0;
+    return finish();
   } catch (const CLI::CallForHelp& e) {
     return app.exit(e);
   } catch (const CLI::CallForAllHelp& e) {
@@ -86,6 +106,8 @@ int main(int argc, char** argv) {
     if (core::says_out_of_memory(text))
       return fail(1, "out of memory; lower train.batch_size, buffer.size or --limit");
     return fail(1, "[libtorch] " + text);
+  } catch (const std::system_error& e) {  // a full disk behind standard output, no more threads
+    return fail(1, e.what());
   } catch (const std::exception& e) {
     return fail(1, fmt::format("unexpected failure: {}", e.what()));
   }
