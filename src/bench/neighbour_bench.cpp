@@ -19,8 +19,7 @@ class BusyLoop {
   BusyLoop() : child_(fork()) {
     if (child_ < 0) core::run_error("bench", "cannot start a process for the busy loop");
     if (child_ == 0) {
-      for (volatile unsigned long turns = 0;; turns = turns + 1) {
-      }
+      for (;;) asm volatile("");
     }
   }
   ~BusyLoop() {

@@ -19,9 +19,9 @@ struct HeadLayer {
 
 /// E(f) = -log sum_m exp(-|z - r_m|^2 / tau), z the unit vector of what the head makes of features f.
 struct EnergyHead {
-  std::vector<HeadLayer> layers;      // with the activation between them
-  float slope = 0.2f;                 // of that activation
-  const float* references = nullptr;  // [count][out], of any length
+  std::vector<HeadLayer> layers = {};  // with the activation between them
+  float slope = 0.2f;                  // of that activation
+  const float* references = nullptr;   // [count][out], of any length
   int count = 0;
   double tau = 0.1;
 };
