@@ -1,6 +1,7 @@
 #include "cli/bench_command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>

@@ -26,14 +26,13 @@ HeadPass::HeadPass(const EnergyHead& head, const Kernels& kernels, int rows)
       tau_(head.tau),
       norms_(rows) {
   const int lanes = kernels.lanes;
-  const auto pack = [&](int in, int out, const float* weight) {
-    Linear l{padded(in, lanes), padded(out, lanes), {}, {}, {}};
+  const auto linear = [&](const HeadLayer& plain) {
+    Linear l{plain, padded(plain.in, lanes), padded(plain.out, lanes), {}, {}, {}};
     const std::size_t floats = static_cast<std::size_t>(l.in) * l.out;
     l.there = Buffer(floats);
     l.back = Buffer(floats);
     l.bias = Buffer(l.out);
-    kernels.pack_rows(weight, out, in, l.out, l.in, false, nullptr, l.there.data());
-    kernels.pack_rows(weight, out, in, l.out, l.in, true, nullptr, l.back.data());
+    if (plain.bias != nullptr) std::copy_n(plain.bias, plain.out, l.bias.data());
     return l;
   };
   std::size_t widest = 0;
@@ -44,23 +43,34 @@ HeadPass::HeadPass(const EnergyHead& head, const Kernels& kernels, int rows)
   };
   for (const HeadLayer& layer : head.layers) {
     values_.emplace_back(columns(layer.in));
-    linears_.push_back(pack(layer.in, layer.out, layer.weight));
-    std::copy_n(layer.bias, layer.out, linears_.back().bias.data());
+    linears_.push_back(linear(layer));
   }
   values_.emplace_back(columns(dimensions_));
-  std::vector<float> unit(static_cast<std::size_t>(count_) * dimensions_);
+  unit_references_.resize(static_cast<std::size_t>(count_) * dimensions_);
   for (int m = 0; m < count_; ++m) {
     const float* r = head.references + static_cast<long>(m) * dimensions_;
     double square = 0;
     for (int d = 0; d < dimensions_; ++d) square += static_cast<double>(r[d]) * r[d];
     const float norm = static_cast<float>(std::sqrt(square)) + kTiny;
-    for (int d = 0; d < dimensions_; ++d) unit[static_cast<std::size_t>(m) * dimensions_ + d] = r[d] / norm;
+    float* unit = unit_references_.data() + static_cast<std::size_t>(m) * dimensions_;
+    for (int d = 0; d < dimensions_; ++d) unit[d] = r[d] / norm;
   }
-  references_ = pack(dimensions_, count_, unit.data());
+  references_ = linear({.in = dimensions_, .out = count_, .weight = unit_references_.data()});
   unit_ = Buffer(columns(dimensions_));
   logits_ = Buffer(columns(count_));
   gradient_ = Buffer(widest);
   other_ = Buffer(widest);
+}
+
+void HeadPass::load(const Team& team) {
+  const long count = static_cast<long>(linears_.size()) + 1;
+  team.deal(2 * count, [&](long item) {
+    Linear& l = item / 2 + 1 == count ? references_ : linears_[static_cast<std::size_t>(item / 2)];
+    const bool transpose = item % 2 == 1;
+    kernels_.pack_rows(l.plain.weight, l.plain.out, l.plain.in, l.out, l.in, transpose, nullptr,
+                       (transpose ? l.back : l.there).data());
+  });
+  team.sync();
 }
 
 /// c = a * weights for this thread's panels of output columns.

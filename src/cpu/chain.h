@@ -19,9 +19,9 @@ struct HeadLayer {
 
 /// E(f) = -log sum_m exp(-|z - r_m|^2 / tau), z the unit vector of what the head makes of features f.
 struct EnergyHead {
-  std::vector<HeadLayer> layers;      // with the activation between them
-  float slope = 0.2f;                 // of that activation
-  const float* references = nullptr;  // [count][out], of any length
+  std::vector<HeadLayer> layers = {};  // with the activation between them
+  float slope = 0.2f;                  // of that activation
+  const float* references = nullptr;   // [count][out], of any length
   int count = 0;
   double tau = 0.1;
 };
@@ -47,11 +47,14 @@ class HeadPass {
  public:
   HeadPass(const EnergyHead& head, const Kernels& kernels, int rows);
 
+  /// Packs the weights; before the first run. Ends with a sync.
+  void load(const Team& team);
   /// features [rows][in] -> energies [rows] and dfeatures [rows][in]. Ends with a sync.
   void run(const float* features, float* energies, float* dfeatures, const Team& team);
 
  private:
   struct Linear {
+    HeadLayer plain;
     int in, out;               // padded
     Buffer there, back, bias;  // packed weights, packed transposed weights
   };
@@ -65,8 +68,9 @@ class HeadPass {
   float slope_;
   double tau_;
   std::vector<Linear> linears_;
-  Linear references_;           // unit rows as one more linear layer
-  std::vector<Buffer> values_;  // input of each layer, then f; [columns/lanes][rows][lanes] each
+  std::vector<float> unit_references_;  // [count][dimensions]
+  Linear references_;                   // these as one more linear layer
+  std::vector<Buffer> values_;          // input of each layer, then f; [columns/lanes][rows][lanes] each
   // z, its similarities (then their gradients) and two gradients on their way back.
   mutable Buffer unit_, logits_, gradient_, other_;
   mutable std::vector<float> norms_;

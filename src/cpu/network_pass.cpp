@@ -414,6 +414,7 @@ void Network::chains(const WeightSet& weights, const EnergyHead& head, const Cha
          dout = pool_->take(static_cast<std::size_t>(images) * features()),
          dv = pool_->take(static_cast<std::size_t>(total)), costate = pool_->take(cut ? first_stage : 0);
   run_team(threads_, [&](const Team& team) {
+    top.load(team);
     long number = 0;
     for (int step = 0; step < plan.steps; ++step) {
       clear_taken(team);

@@ -238,18 +238,23 @@ void weight_grad(const WeightGradJob& job, const Team& team) {
   }
 }
 
-/// Matrix [out][in] to panels [out/L][in][L], or its transpose to [in/L][out][L].
+/// Matrix [out][in] to panels [out/L][in][L], or its transpose to [in/L][out][L]. Read row by row either way:
+/// rows a power of two apart share cache sets.
 template <class V>
 void pack(const float* w, int out, int in, int out_padded, int in_padded, bool transpose, const float* scale,
           float* packed) {
   constexpr int L = V::kLanes;
-  const int k_count = transpose ? out_padded : in_padded, n_count = transpose ? in_padded : out_padded;
-  for (int n = 0; n < n_count; ++n) {
-    for (int k = 0; k < k_count; ++k) {
-      const int o = transpose ? k : n, i = transpose ? n : k;
-      const bool real = o < out && i < in;
-      packed[(long{n / L} * k_count + k) * L + n % L] =
-          real ? w[long{o} * in + i] * (scale != nullptr ? scale[o] : 1.f) : 0.f;
+  std::fill_n(packed, long{out_padded} * in_padded, 0.f);
+  for (int o = 0; o < out; ++o) {
+    const float factor = scale != nullptr ? scale[o] : 1.f;
+    const float* row = w + long{o} * in;
+    if (transpose) {
+      for (int i = 0; i < in; ++i) {
+        packed[(long{i / L} * out_padded + o) * L + i % L] = row[i] * factor;
+      }
+    } else {
+      float* into = packed + long{o / L} * in_padded * L + o % L;
+      for (int i = 0; i < in; ++i) into[long{i} * L] = row[i] * factor;
     }
   }
 }

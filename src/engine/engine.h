@@ -5,8 +5,11 @@
 #include <cstddef>
 #include <string>
 
-#include "cpu/kernels.h"
 #include "nn/encoder.h"
+
+namespace ebclr::cpu {
+struct StemShape;
+}
 
 namespace ebclr::engine {
 

@@ -27,11 +27,17 @@ ebm::BalanceOptions effective_balance(const EbclrOptions& o) {
           .increment = static_cast<double>(o.adaptive.increment)};
 }
 
+/// One of YOPO's inner steps after the first, there and back through what comes before the cut, by the
+/// products of the layers there (cpu/cost.h, 32x32 images): the stem, or the stem and the first stage.
+constexpr double kInnerUnits[] = {0.03, 0.5};
+
 /// Two views forward (2) and backward (4); for each chain sampling, a forward (1) and a backward (2).
 double units_of(const EbclrOptions& o, int64_t batch) {
   if (o.objective.lambda == 0) return 6;
   const double share = static_cast<double>(chains_of(o.chains, batch)) / static_cast<double>(batch);
-  return 6 + share * (ebm::sampler_units(o.sampler) + 3);
+  auto sampler = o.sampler;
+  sampler.inner_units = kInnerUnits[o.cut == 0 ? 0 : 1];
+  return 6 + share * (ebm::sampler_units(sampler) + 3);
 }
 
 class Ebclr : public Method {

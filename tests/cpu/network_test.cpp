@@ -148,9 +148,9 @@ std::vector<Case> cases() {
           {{.channels = 3, .stem = {7, 2, 3, true}, .width = 8, .blocks = {1, 1, 1, 1}}, 3, 22, 17, 2},
           {{.channels = 1, .stem = {7, 2, 3, true}, .width = 8, .blocks = {1, 1, 1, 1}}, 1, 16, 16, 3, 4096},
           {{.channels = 3, .stem = {7, 2, 3, true}, .width = 8, .blocks = {1, 1, 1, 1}, .batch_norm = true},
-           3,
-           18,
-           20,
+           4,
+           34,
+           36,
            2},
           {{.channels = 3, .stem = {4, 4, 0}, .width = 16, .blocks = {1, 1, 1, 1}}, 2, 24, 28, 2}};
 }

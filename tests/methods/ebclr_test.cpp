@@ -99,6 +99,13 @@ TEST(Ebclr, FewChainsCostTheirShareAndNothingIsBuiltToKnowIt) {
   auto ctx = context(torch::zeros({2, 3, 16, 16}));
   ctx.batch = 64;
   EXPECT_EQ(make_method(o, ctx)->forward_units(64), forward_units(o, 64));
+  // YOPO: inner steps cost what lies before the cut, the first of them nothing.
+  o.ebclr.chains = 0;
+  o.ebclr.sampler = {.kind = ebm::SamplerKind::kYopo, .outer = 4, .inner = 1};
+  EXPECT_DOUBLE_EQ(forward_units(o, 64), 6 + 3 + 8);
+  o.ebclr.sampler.inner = 3;
+  o.ebclr.cut = 1;
+  EXPECT_DOUBLE_EQ(forward_units(o, 64), 6 + 3 + 8 + 4 * 2 * 0.5);
 }
 
 TEST(Ebclr, ChainsAreANumberOrAShare) {
