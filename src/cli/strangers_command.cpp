@@ -10,9 +10,9 @@
 #include "cli/runtime.h"
 #include "cli/table.h"
 #include "core/error.h"
-#include "data/catalog.h"
 #include "density/density.h"
 #include "eval/strangers.h"
+#include "run/images.h"
 #include "run/run.h"
 
 namespace ebclr::cli {
@@ -37,7 +37,7 @@ void judge_strangers(const StrangersArgs& a) {
   auto source = run.config().data;
   if (!a.data_root.empty()) source.data_root = a.data_root;
   source.limit_test = a.limit;
-  const auto own = data::load(source).test;
+  const auto own = run::load_images(run.folder(), source).test;
   if (own.size() == 0)
     core::usage_error("strangers", fmt::format("{}: the run's images have no test split", a.run));
   const eval::StrangerOptions options{.count = a.limit, .data_root = source.data_root, .seed = a.seed};

@@ -27,6 +27,8 @@ Density load_density(const run::Run& run, const DensityOptions& o) {
 
 Density density_of(const run::Run& run, run::Model model, const DensityOptions& o) {
   Density d{std::move(model), run.config().method.ebclr, nullptr, {}, o.placement.device};
+  if (d.model.balance > 0)
+    methods::apply_balance(d.options, d.model.balance);  // chains move as they did last
   auto source = run.config().data;
   if (!o.data_root.empty()) source.data_root = o.data_root;
   if (!o.data.empty()) source.source = o.data;

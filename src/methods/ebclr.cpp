@@ -148,11 +148,7 @@ class Ebclr : public Method {
 
  private:
   void apply_balance() {
-    const double value = balance_->value();
-    if (kind_ == ebm::BalanceKind::kStepSize) o_.sampler.step_size = value;
-    if (kind_ == ebm::BalanceKind::kSteps)
-      o_.sampler.steps = std::max<int64_t>(1, static_cast<int64_t>(std::lround(value)));
-    if (kind_ == ebm::BalanceKind::kLambda) o_.objective.lambda = value;
+    methods::apply_balance(o_, balance_->value());
     sampler_ = make_sampler_(o_.sampler);
   }
 
@@ -172,6 +168,14 @@ class Ebclr : public Method {
 };
 
 }  // namespace
+
+void apply_balance(EbclrOptions& o, double value) {
+  const auto kind = effective_balance(o).kind;
+  if (kind == ebm::BalanceKind::kStepSize) o.sampler.step_size = value;
+  if (kind == ebm::BalanceKind::kSteps)
+    o.sampler.steps = std::max<int64_t>(1, static_cast<int64_t>(std::lround(value)));
+  if (kind == ebm::BalanceKind::kLambda) o.objective.lambda = value;
+}
 
 int64_t chains_of(double chains, int64_t batch) {
   if (chains == 0) return batch;

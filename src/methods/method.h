@@ -185,6 +185,8 @@ double forward_units(const MethodOptions& options, int64_t batch);
 /// Images that a step of the method needs at least.
 int64_t least_batch(const std::string& method);
 
+/// Puts the value of a balance (adaptive T included) into the setting that it moves.
+void apply_balance(EbclrOptions& options, double value);
 /// EBCLR's chains in a step of `batch` images; throws Error where `chains` is neither a share nor a whole
 /// number.
 int64_t chains_of(double chains, int64_t batch);

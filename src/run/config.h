@@ -41,7 +41,8 @@ struct GuardOptions {
   double max_gap = 0;      ///< |E(samples) - E(data)|; 0: nine tenths of what tau allows
   double max_output_norm = 1e4;
   double max_grad_norm = 1e6;
-  double collapse = 0.1;  ///< warn when the spread falls below this part of 1/sqrt(D)
+  double collapse = 0.1;        ///< the spread counts as collapsed below this part of 1/sqrt(D)
+  int64_t collapse_epochs = 5;  ///< a collapse within so many epochs is a fault, later a warning
 };
 
 struct CheckpointOptions {

@@ -338,7 +338,11 @@ std::vector<Field> make_fields() {
   add(field("guard.max_grad_norm", AT(guard.max_grad_norm), "gradient norm that counts as divergence",
             kPositive));
   add(field("guard.collapse", AT(guard.collapse),
-            "warn when the spread of projections falls below this part of 1/sqrt(D)", kNotNegative));
+            "the projections count as collapsed when their spread falls below this part of 1/sqrt(D)",
+            kNotNegative));
+  add(field("guard.collapse_epochs", AT(guard.collapse_epochs),
+            "a collapse within so many epochs is a fault: back, with a lower rate; later it is a warning",
+            kNotNegative));
   add(field("checkpoint.every_epochs", AT(checkpoint.every_epochs), "epochs between checkpoints",
             kAtLeastOne));
   add(field("checkpoint.minutes", AT(checkpoint.minutes), "also a checkpoint after so many minutes",

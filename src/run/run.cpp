@@ -87,6 +87,8 @@ Model Run::load(const CheckpointFile& file) const {
   model.position = snapshot.position;
   if (snapshot.small.contains("image"))
     model.image_shape = snapshot.small["image"].get<std::vector<int64_t>>();
+  if (const auto small = snapshot.small.find("method"); small != snapshot.small.end() && small->is_object())
+    model.balance = small->value("balance", 0.0);
   load_module(*model.encoder, snapshot.tensors, "method/encoder.", where);
   load_module(*model.head, snapshot.tensors, "method/head.", where);
   return model;

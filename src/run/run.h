@@ -23,6 +23,7 @@ struct Model {
   std::shared_ptr<nn::Head> head;
   Position position;
   std::vector<int64_t> image_shape;  ///< {C, H, W} that it was trained on
+  double balance = 0;                ///< what a balance had made of its setting; 0: there is none
 };
 
 /// Paths inside a run folder.

@@ -40,6 +40,15 @@ bool all_finite(const torch::Tensor& tensor) {
   }
 }
 
+double healthy_spread(const Signs& signs) {
+  return 1 / std::sqrt(static_cast<double>(signs.projection_dim));
+}
+
+std::string collapse_text(const Signs& signs) {
+  return fmt::format("projections have collapsed: their spread {:.2g} is far below 1/sqrt({}) = {:.2g}",
+                     *signs.spread, signs.projection_dim, healthy_spread(signs));
+}
+
 }  // namespace
 
 std::optional<std::string> unsound(const run::Snapshot& snapshot) {
@@ -68,6 +77,8 @@ std::optional<std::string> Guard::fault(const Signs& signs) const {
     if (name == "output_norm" && value > options_.max_output_norm)
       return fmt::format("the output norm {:.3g} ran away (limit {:.3g})", value, options_.max_output_norm);
   }
+  // Later it is a warning: what was learnt until then may be worth having.
+  if (collapsed(signs) && signs.position.epoch < options_.collapse_epochs) return collapse_text(signs);
   if (!signs.grad_norm) return std::nullopt;
   if (!std::isfinite(*signs.grad_norm)) return "the gradient is not finite";
   if (*signs.grad_norm > options_.max_grad_norm)
@@ -77,17 +88,18 @@ std::optional<std::string> Guard::fault(const Signs& signs) const {
 }
 
 // An untrained norm-free network starts with little spread, so only a fall after the first epoch counts.
+bool Guard::collapsed(const Signs& signs) const {
+  return signs.spread && signs.position.epoch > 0 &&
+         *signs.spread < options_.collapse * healthy_spread(signs) && *signs.spread < 0.5 * widest_spread_;
+}
+
 std::optional<std::string> Guard::warning(const Signs& signs) {
   if (!signs.spread) return std::nullopt;
-  const double spread = *signs.spread, healthy = 1 / std::sqrt(static_cast<double>(signs.projection_dim));
-  widest_spread_ = std::max(widest_spread_, spread);
-  if (spread > 2 * options_.collapse * healthy) collapse_warned_ = false;
-  const bool collapsed = spread < options_.collapse * healthy && spread < 0.5 * widest_spread_;
-  if (!collapsed || collapse_warned_ || signs.position.epoch == 0) return std::nullopt;
+  widest_spread_ = std::max(widest_spread_, *signs.spread);
+  if (*signs.spread > 2 * options_.collapse * healthy_spread(signs)) collapse_warned_ = false;
+  if (!collapsed(signs) || collapse_warned_) return std::nullopt;
   collapse_warned_ = true;
-  return fmt::format(
-      "step {}: projections have collapsed: their spread {:.2g} is far below 1/sqrt({}) = {:.2g}",
-      signs.position.step, spread, signs.projection_dim, healthy);
+  return fmt::format("step {}: {}", signs.position.step, collapse_text(signs));
 }
 
 void Guard::kept(const run::Position& after) {
@@ -140,7 +152,7 @@ void Guard::rolled_back(const run::Position& failed, const run::CheckpointId& id
 // Which checkpoints are good is no part of it: that follows from the files, and an interruption makes one
 // more.
 nlohmann::json Guard::state() const {
-  return {{"tries", tries_}, {"failed_step", failed_step_}};
+  return {{"tries", tries_}, {"failed_step", failed_step_}, {"widest_spread", widest_spread_}};
 }
 
 void Guard::load_state(const nlohmann::json& small, const run::Position& position) {
@@ -150,6 +162,7 @@ void Guard::load_state(const nlohmann::json& small, const run::Position& positio
   if (!small.contains("guard")) return;
   tries_ = small.at("guard").at("tries").get<int64_t>();
   failed_step_ = small.at("guard").at("failed_step").get<int64_t>();
+  widest_spread_ = small.at("guard").value("widest_spread", 0.0);
 }
 
 }  // namespace ebclr::train

@@ -70,6 +70,8 @@ class Guard {
 
  private:
   void trim();
+  /// Have the projections fallen into one point?
+  bool collapsed(const Signs& signs) const;
 
   run::GuardOptions options_;
   std::vector<methods::MetricLimit> limits_;

@@ -171,6 +171,22 @@ TEST(Ebclr, BalanceMovesItsSettingAndSurvivesACheckpoint) {
   }
 }
 
+TEST(Ebclr, TheValueOfABalanceGoesWhereItBelongs) {
+  EbclrOptions o;
+  apply_balance(o, 0.3);  // none: nothing moves
+  EXPECT_EQ(o.sampler.step_size, 0.05);
+  o.balance.kind = ebm::BalanceKind::kStepSize;
+  apply_balance(o, 0.3);
+  EXPECT_EQ(o.sampler.step_size, 0.3);
+  o.balance.kind = ebm::BalanceKind::kLambda;
+  apply_balance(o, 0.02);
+  EXPECT_EQ(o.objective.lambda, 0.02);
+  o.balance.kind = ebm::BalanceKind::kNone;
+  o.adaptive.on = true;
+  apply_balance(o, 15);
+  EXPECT_EQ(o.sampler.steps, 15);
+}
+
 TEST(Ebclr, AdaptiveStepsAndABalanceExcludeEachOther) {
   auto o = small_ebclr();
   o.ebclr.adaptive.on = true;

@@ -271,9 +271,30 @@ TEST(Trainer, WarnsOfCollapse) {
                              {"head.output_norm", "false"},
                              {"optimizer.lr", "0.5"},
                              {"train.epochs", "10"},
-                             {"guard.collapse", "0.3"}}),
+                             {"guard.collapse", "0.3"},
+                             {"guard.collapse_epochs", "0"}}),
            false, -1, &watcher);
   EXPECT_TRUE(watcher.warned("projections have collapsed"));
+}
+
+TEST(Trainer, CollapseInTheFirstEpochsGoesBackAndInTheEndGivesUp) {
+  testing::TempDir dir;
+  Watcher watcher;
+  Trainer trainer({.folder = {dir / "run"},
+                   .config = small("simsiam", {{"simsiam.stop_gradient", "false"},
+                                               {"encoder.norm", "none"},
+                                               {"head.hidden_norm", "false"},
+                                               {"head.output_norm", "false"},
+                                               {"optimizer.lr", "0.5"},
+                                               {"train.epochs", "10"},
+                                               {"guard.collapse", "0.3"},
+                                               {"guard.collapse_epochs", "10"},
+                                               {"guard.lr_factor", "0.99"},
+                                               {"guard.tries", "1"}})},
+                  images(), watcher);
+  testing::expect_error(
+      core::ExitCode::kRunFailed, [&] { trainer.run(kGoOn); }, "projections have collapsed", "gave up");
+  EXPECT_TRUE(watcher.warned("rolled back"));
 }
 
 TEST(Trainer, WarnsOfAQueueLongerThanTheData) {
