@@ -163,7 +163,8 @@ std::vector<std::pair<std::string, float>> search(const std::filesystem::path& f
   const auto query =
       index::combine(index::look_at_queries(looker, wanted), index::look_at_queries(looker, unwanted));
   std::vector<std::pair<std::string, float>> out;
-  for (const auto& h : index::search(idx, query, {.top = top, .exact = exact}).front())
+  const auto hits = index::search(idx, query, {.top = top, .exact = exact}).front();
+  for (const auto& h : hits)
     out.emplace_back(std::string(idx.path(h.row)), h.similarity);
   return out;
 }

@@ -94,19 +94,19 @@ Classes read_classes(const std::filesystem::path& file, const index::Index& inde
 }  // namespace
 
 struct Site::Impl {
-  index::Index index;
+  index::Index images;
   SiteOptions options;
-  web::Server server;
   torch::Tensor places;  // float [N, 2]
   Classes classes;
   std::mutex lock;
   std::map<int64_t, std::string> sheets;  // JPEG by number
   std::list<int64_t> recent;
   std::string copies, strangers;  // JSON, once asked for
+  web::Server server;             // last: it stops before what it serves goes
 
-  Impl(index::Index i, const SiteOptions& o) : index(std::move(i)), options(o), server(o.server) {
-    classes = read_classes(o.classes, index);
-    places = layout(index, {.progress = o.progress});
+  Impl(index::Index i, const SiteOptions& o) : images(std::move(i)), options(o), server(o.server) {
+    classes = read_classes(o.classes, images);
+    places = layout(images, {.progress = o.progress});
     server.get("/", [](const web::Request&) { return web::html(std::string(kPageHtml)); });
     server.get("/page.css", [](const web::Request&) { return web::style(std::string(kPageCss)); });
     server.get("/page.js", [](const web::Request&) { return web::script(std::string(kPageJs)); });
@@ -116,24 +116,25 @@ struct Site::Impl {
                         .body = std::string(static_cast<const char*>(places.data_ptr()), places.nbytes())};
     });
     server.get("/sheet", [this](const web::Request& q) {
-      const auto n = q.number("n", 0, (index.size() - 1) / kPerSheet);
+      const auto n = q.number("n", 0, (images.size() - 1) / kPerSheet);
       return n ? sheet(*n) : web::not_found();
     });
     server.get("/thumb", [this](const web::Request& q) {
-      const auto n = q.number("n", 0, index.size() - 1);
-      return n ? jpeg(index.thumbnail(*n)) : web::not_found();
+      const auto n = q.number("n", 0, images.size() - 1);
+      return n ? jpeg(images.thumbnail(*n)) : web::not_found();
     });
     server.get("/image", [this](const web::Request& q) {
-      const auto n = q.number("n", 0, index.size() - 1);
+      const auto n = q.number("n", 0, images.size() - 1);
       return n ? web::json(dump(facts(*n))) : web::not_found();
     });
     server.get("/near", [this](const web::Request& q) {
-      const auto n = q.number("n", 0, index.size() - 1);
+      const auto n = q.number("n", 0, images.size() - 1);
       if (!n) return web::not_found();
       const auto top = q.number("top", 1, 500).value_or(60);
-      const auto query = torch::from_blob(const_cast<float*>(index.row(*n)), {1, index.info().dim}).clone();
+      const auto query = torch::from_blob(const_cast<float*>(images.row(*n)), {1, images.info().dim}).clone();
       json list = json::array();
-      for (const auto& h : index::search(index, query, {.top = top}).front())
+      const auto hits = index::search(images, query, {.top = top}).front();
+      for (const auto& h : hits)
         list.push_back({{"n", h.row}, {"value", h.similarity}});
       return web::json(dump(list));
     });
@@ -154,7 +155,7 @@ struct Site::Impl {
   }
 
   json info() const {
-    const auto& i = index.info();
+    const auto& i = images.info();
     json c = json::array();
     for (const int k : classes.of) c.push_back(k);
     return {{"count", i.count}, {"folder", i.folder},  {"method", i.method},     {"epoch", i.epoch},
@@ -162,9 +163,9 @@ struct Site::Impl {
   }
 
   json facts(int64_t n) const {
-    const auto& r = index.record(n);
-    json j = {{"n", n}, {"path", std::string(index.path(n))}, {"bytes", r.bytes}};
-    if (index.info().has_energies) j["energy"] = r.energy;
+    const auto& r = images.record(n);
+    json j = {{"n", n}, {"path", std::string(images.path(n))}, {"bytes", r.bytes}};
+    if (images.info().has_energies) j["energy"] = r.energy;
     if (!classes.of.empty() && classes.of[static_cast<size_t>(n)] >= 0)
       j["class"] = classes.names[static_cast<size_t>(classes.of[static_cast<size_t>(n)])];
     return j;
@@ -178,8 +179,8 @@ struct Site::Impl {
     }
     image::Pixels all(kTile * kColumns, kTile * kColumns, 3);
     std::fill(all.data.begin(), all.data.end(), uint8_t{255});
-    for (int64_t k = 0; k < kPerSheet && n * kPerSheet + k < index.size(); ++k) {
-      const auto bytes = index.thumbnail(n * kPerSheet + k);
+    for (int64_t k = 0; k < kPerSheet && n * kPerSheet + k < images.size(); ++k) {
+      const auto bytes = images.thumbnail(n * kPerSheet + k);
       if (bytes.empty()) continue;
       const auto tile = image::resize(image::decode(std::as_bytes(bytes), "thumbnail"), kTile, kTile);
       if (tile.channels != 3) continue;
@@ -202,10 +203,10 @@ struct Site::Impl {
   }
 
   json find_strangers() const {
-    const auto scores = index::outlier_scores(index, {.by = options.strangers_by});
+    const auto scores = index::outlier_scores(images, {.by = options.strangers_by});
     const auto order = index::strangest(scores);
     json list = json::array();
-    for (int64_t i = 0; i < std::min<int64_t>(200, index.size()); ++i) {
+    for (int64_t i = 0; i < std::min<int64_t>(200, images.size()); ++i) {
       const auto row = order[i].item<int64_t>();
       list.push_back({{"n", row}, {"value", scores[row].item<double>()}});
     }
@@ -214,7 +215,7 @@ struct Site::Impl {
 
   json find_copies() const {
     json list = json::array();
-    for (const auto& g : index::find_duplicates(index, {})) {
+    for (const auto& g : index::find_duplicates(images, {})) {
       list.push_back(g.rows);
       if (list.size() == 300) break;
     }
@@ -224,8 +225,8 @@ struct Site::Impl {
   json find(const std::string& text) const {
     json list = json::array();
     if (text.empty()) return list;
-    for (int64_t i = 0; i < index.size() && list.size() < 200; ++i)
-      if (index.path(i).find(text) != std::string_view::npos) list.push_back({{"n", i}});
+    for (int64_t i = 0; i < images.size() && list.size() < 200; ++i)
+      if (images.path(i).find(text) != std::string_view::npos) list.push_back({{"n", i}});
     return list;
   }
 };
