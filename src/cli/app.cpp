@@ -3,11 +3,17 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/bench_command.h"
+#include "cli/browse_command.h"
+#include "cli/classify_command.h"
 #include "cli/config_command.h"
 #include "cli/data_command.h"
+#include "cli/duplicates_command.h"
 #include "cli/eval_command.h"
+#include "cli/export_command.h"
 #include "cli/fid_command.h"
 #include "cli/import_command.h"
+#include "cli/index_command.h"
+#include "cli/outliers_command.h"
 #include "cli/plot_command.h"
 #include "cli/report_command.h"
 #include "cli/reproduce_command.h"
@@ -32,6 +38,12 @@ void add_commands(CLI::App& app) {
   add_embed_command(app);
   add_map_command(app);
   add_compare_command(app);
+  add_index_commands(app);
+  add_duplicates_command(app);
+  add_outliers_command(app);
+  add_browse_command(app);
+  add_classify_command(app);
+  add_export_command(app);
   add_fid_command(app);
   add_plot_command(app);
   add_report_command(app);

@@ -11,6 +11,8 @@
 
 #include "bench/compare.h"
 #include "bench/engine_bench.h"
+#include "bench/onnxruntime_bench.h"
+#include "cli/bench_index.h"
 #include "cli/runtime.h"
 #include "core/files.h"
 #include "data/augment_speed.h"
@@ -37,6 +39,7 @@ struct BenchArgs {
   int64_t train = 50000, queries = 10000, dimensions = 512;
   double seconds = 2;
   std::string torchvision_script;
+  bool onnxruntime = false;
   RuntimeOptions runtime;
 };
 
@@ -197,6 +200,26 @@ nlohmann::ordered_json run_knn(const BenchArgs& a) {
           core::human_bytes(r.block_bytes));
   }
   return list;
+}
+
+void run_onnxruntime(const BenchArgs& a) {
+  const auto modules = bench::find_onnxruntime({});
+  std::vector<bench::OnnxRuntimeBench> results;
+  for (const auto& o : combinations(a, false)) results.push_back(bench::bench_onnxruntime(o, modules));
+  if (a.json) {
+    fmt::print("{}\n", bench::to_json(results).dump(2));
+    return;
+  }
+  for (const auto& r : results) {
+    const double n = static_cast<double>(r.options.batch);
+    fmt::print(
+        "width {}, batch {}, {}x{}: ours {:.3f} ms/image, ONNX Runtime {} {:.3f} ({:.2f}x; medians {:.3f} "
+        "and {:.3f}); "
+        "{} threads, features differ by {:.1e}\n",
+        r.options.width, r.options.batch, r.options.size, r.options.channels, r.native.min * 1e3 / n,
+        r.version, r.theirs.min * 1e3 / n, r.ratio(), r.native.median * 1e3 / n, r.theirs.median * 1e3 / n,
+        r.threads, r.error);
+  }
 }
 
 std::vector<EngineBench> measure(const BenchArgs& a, EngineBench (*bench)(const BenchOptions&),
@@ -379,8 +402,16 @@ void add_encoder_benches(CLI::App& group) {
         add_encoder(c, a);
         add_stem(c, a);
         add_norm(c, a);
+        c.add_flag("--onnxruntime", a.onnxruntime,
+                   "Against ONNX Runtime instead of libtorch (tools/install-deps --judges brings it)");
       },
-      [](const BenchArgs& a, int) { print(measure(a, bench::bench_embed, false), a.json); });
+      [](const BenchArgs& a, int) {
+        if (a.onnxruntime) {
+          run_onnxruntime(a);
+        } else {
+          print(measure(a, bench::bench_embed, false), a.json);
+        }
+      });
   add_bench(group, "conv", "Every kind of layer, forward and backward", add_encoder,
             [](const BenchArgs& a, int) {
               for (const auto& o : combinations(a, false)) print_conv(bench::bench_conv(o), a.json);
@@ -437,6 +468,7 @@ void add_bench_commands(CLI::App& app) {
   group->require_subcommand(1);
   add_encoder_benches(*group);
   add_data_benches(*group);
+  add_index_benches(*group);
   add_all(*group);
 }
 

@@ -1,0 +1,46 @@
+"""Visual representations without labels by Energy-Based Contrastive Learning."""
+from os import PathLike
+from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple, Union
+
+import numpy as np
+import numpy.typing as npt
+
+__version__: str
+
+Path = Union[str, "PathLike[str]"]
+
+class _DLPack(Protocol):
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+Images = Union[npt.NDArray[np.uint8], npt.NDArray[np.float32], _DLPack, Path, Sequence[Path]]
+"""uint8 [N, H, W, C], float32 [N, C, H, W] in [-1, 1] (NumPy arrays or torch tensors), or paths."""
+
+class Error(RuntimeError):
+    """Something failed; the message says what and what to do."""
+
+class UsageError(Error, ValueError):
+    """What was given cannot work."""
+
+class Encoder:
+    def embed(self, images: Images, part: str = ..., batch: int = ...) -> npt.NDArray[np.float32]: ...
+    def energy(self, images: Images, references: int = ..., batch: int = ...) -> npt.NDArray[np.float32]: ...
+    def sample(self, count: int = ..., steps: int = ..., init: str = ..., seed: int = ...,
+               references: int = ...) -> Tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def dim(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def image_size(self) -> int: ...
+
+def load(run: Path, checkpoint: str = ..., engine: str = ..., threads: int = ...) -> Encoder: ...
+def index(run: Path, data: Path, out: Path, fresh: bool = ...) -> int: ...
+def search(index: Path, queries: Union[Path, Sequence[Path]], without: Union[None, Path, Sequence[Path]] = ...,
+           top: int = ..., exact: bool = ..., run: str = ...) -> List[Tuple[str, float]]: ...
+def train(config: Union[None, Path, Mapping[str, Any]] = ..., out: Optional[Path] = ...,
+          on_step: Optional[Callable[[Dict[str, float]], object]] = ..., resume: Optional[Path] = ..., engine: str = ...,
+          threads: int = ...) -> str: ...

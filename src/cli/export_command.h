@@ -1,0 +1,12 @@
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace ebclr::cli {
+
+/// `ebclr export`.
+void add_export_command(CLI::App& app);
+
+}  // namespace ebclr::cli

@@ -1,0 +1,158 @@
+#include "cli/index_command.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/runtime.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "index/build.h"
+#include "index/pages.h"
+#include "index/search.h"
+#include "plot/plot.h"
+
+namespace ebclr::cli {
+namespace {
+
+struct IndexArgs {
+  std::string folder, data, out, checkpoint = "last", data_root;
+  int64_t image_size = 0, references = 512;
+  bool fresh = false, json = false;
+  RuntimeOptions runtime;
+};
+
+void make_index(const IndexArgs& a) {
+  const auto runtime = apply(a.runtime);
+  const auto run = run::Run::open(a.folder);
+  std::vector<std::string> notes;
+  const auto looker = index::load_looker(run,
+                                         {.checkpoint = a.checkpoint,
+                                          .image_size = a.image_size,
+                                          .references = a.references,
+                                          .data_root = a.data_root,
+                                          .placement = runtime.placement(),
+                                          .version = EBCLR_VERSION},
+                                         notes);
+  for (const auto& n : notes) fmt::print(stderr, "note: {}\n", n);
+  catch_interrupts();
+  index::BuildOptions options{.fresh = a.fresh, .stop = [] { return interrupted().load(); }};
+  if (::isatty(STDERR_FILENO))
+    options.progress = [](const std::string& what, double share) {
+      fmt::print(stderr, "\r{} {:3.0f} %{}", what, 100 * share, share >= 1 ? "\n" : "");
+    };
+  const auto r = index::build_index(looker, a.data, a.out, options);
+  if (a.json) {
+    fmt::print("{}\n", nlohmann::ordered_json{{"out", a.out},
+                                              {"images", r.kept + r.added},
+                                              {"kept", r.kept},
+                                              {"added", r.added},
+                                              {"changed", r.changed},
+                                              {"removed", r.removed},
+                                              {"unreadable", r.unreadable},
+                                              {"graph", r.graph}}
+                           .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  } else {
+    for (size_t i = 0; i < std::min<size_t>(r.unreadable.size(), 10); ++i)
+      fmt::print(stderr, "note: left out: {}\n", r.unreadable[i]);
+    if (r.unreadable.size() > 10) fmt::print(stderr, "note: and {} more\n", r.unreadable.size() - 10);
+    fmt::print("{}: {} images ({} kept, {} added, {} of them changed, {} removed, {} unreadable){}\n", a.out,
+               r.kept + r.added, r.kept, r.added, r.changed, r.removed, r.unreadable.size(),
+               r.graph ? ", with a graph for fast search" : "");
+  }
+  if (r.stopped) {
+    fmt::print(stderr, "interrupted; the index holds what was done, the same command goes on\n");
+    throw core::Error(core::ExitCode::kInterrupted, "index", "interrupted");
+  }
+}
+
+struct SearchArgs {
+  std::string index, run, sheet;
+  std::vector<std::string> queries, without;
+  int64_t top = 12, effort = 200;
+  bool exact = false, json = false;
+  RuntimeOptions runtime;
+};
+
+void run_search(const SearchArgs& a) {
+  const auto runtime = apply(a.runtime);
+  const auto idx = index::Index::open(a.index);
+  const auto looker = index::load_looker(idx, a.run, runtime.placement());
+  const auto query =
+      index::combine(index::look_at_queries(looker, a.queries), index::look_at_queries(looker, a.without));
+  const auto hits = index::search(idx, query, {.top = a.top, .exact = a.exact, .effort = a.effort}).front();
+  std::vector<int64_t> rows;
+  for (const auto& h : hits) rows.push_back(h.row);
+  const auto gone = index::vanished(idx, rows);
+  const auto is_gone = [&](int64_t row) { return std::find(gone.begin(), gone.end(), row) != gone.end(); };
+  if (!a.sheet.empty()) {
+    std::vector<std::string> captions;
+    for (const auto& h : hits) captions.push_back(fmt::format("{:.3f} {}", h.similarity, idx.path(h.row)));
+    plot::write_png(a.sheet, plot::image_grid(index::thumbnails(idx, rows), 6, 1, captions,
+                                              fmt::format("nearest to {}", core::join(a.queries, ", "))));
+  }
+  if (a.json) {
+    nlohmann::ordered_json j = {
+        {"queries", a.queries}, {"not", a.without}, {"hits", nlohmann::ordered_json::array()}};
+    for (const auto& h : hits)
+      j["hits"].push_back({{"path", std::string(idx.path(h.row))},
+                           {"similarity", h.similarity},
+                           {"energy", idx.record(h.row).energy},
+                           {"gone", is_gone(h.row)}});
+    fmt::print("{}\n", j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    return;
+  }
+  for (const auto& h : hits)
+    fmt::print("{:.4f}  {}{}\n", h.similarity, idx.path(h.row), is_gone(h.row) ? "  (gone)" : "");
+  for (const auto row : gone)
+    fmt::print(stderr, "note: {} is gone since it was indexed; renew: ebclr index {} --data {} --out {}\n",
+               idx.path(row), idx.info().run, idx.info().folder, a.index);
+  if (!a.sheet.empty()) fmt::print("wrote {}\n", a.sheet);
+}
+
+}  // namespace
+
+void add_index_commands(CLI::App& app) {
+  auto a = std::make_shared<IndexArgs>();
+  auto* c = app.add_subcommand("index", "Features of a folder of images in one file, to search and sort");
+  c->add_option("RUN", a->folder, "Run folder")->required();
+  c->add_option("--data", a->data, "Folder of images")->required();
+  c->add_option("--out", a->out, "Index to make or to renew: files that did not change are kept")->required();
+  c->add_option("--checkpoint", a->checkpoint, "Epoch or last")->capture_default_str();
+  c->add_option("--image-size", a->image_size, "Side that images are read at (default: as in training)")
+      ->check(CLI::Range(16, 1024));
+  c->add_option("--references", a->references, "Views that define the energy")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  c->add_option("--data-root", a->data_root, "Where named sets are kept");
+  c->add_flag("--fresh", a->fresh, "Replace an index that is there");
+  c->add_flag("--json", a->json, "Print the outcome as JSON");
+  add_runtime_options(*c, a->runtime);
+  c->callback([a] { make_index(*a); });
+
+  auto s = std::make_shared<SearchArgs>();
+  auto* f = app.add_subcommand("search", "Images of an index that are most like others");
+  f->add_option("INDEX", s->index, "Index file")->required();
+  f->add_option("QUERY", s->queries, "Image files to look for; several: what they have in common")
+      ->required();
+  f->add_option("--not", s->without, "Image files to stay away from")->delimiter(',');
+  f->add_option("--top", s->top, "How many")
+      ->check(CLI::Range(int64_t{1}, int64_t{100000}))
+      ->capture_default_str();
+  f->add_option("--run", s->run, "The run that made the index, where it moved");
+  f->add_option("--sheet", s->sheet, "Also a PNG of what was found");
+  f->add_flag("--exact", s->exact, "Look at every image, even where there is a graph");
+  f->add_option("--effort", s->effort, "Candidates kept in the graph: more find more")
+      ->check(CLI::Range(int64_t{10}, int64_t{100000}))
+      ->capture_default_str();
+  f->add_flag("--json", s->json, "As JSON");
+  add_runtime_options(*f, s->runtime);
+  f->callback([s] { run_search(*s); });
+}
+
+}  // namespace ebclr::cli

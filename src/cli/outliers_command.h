@@ -1,0 +1,12 @@
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace ebclr::cli {
+
+/// `ebclr outliers`.
+void add_outliers_command(CLI::App& app);
+
+}  // namespace ebclr::cli

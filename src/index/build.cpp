@@ -1,0 +1,351 @@
+#include "index/build.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <thread>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "data/folder.h"
+#include "data/walk.h"
+#include "density/density.h"
+#include "ebm/objective.h"
+#include "image/decode.h"
+#include "image/encode.h"
+#include "image/read_file.h"
+#include "image/resize.h"
+#include "nn/encoder.h"
+
+namespace ebclr::index {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kBuildComponent = "index";
+constexpr int64_t kChunk = 512;  // files that are decoded, then embedded
+constexpr int64_t kBatch = 64;
+
+std::string fingerprint(const run::Model& model, int64_t image_size) {
+  std::string all = fmt::format("{} {}\n", image_size, model.encoder->options().channels);
+  for (const torch::nn::Module* module : {static_cast<const torch::nn::Module*>(model.encoder.get()),
+                                          static_cast<const torch::nn::Module*>(model.head.get())})
+    for (const auto& [name, tensor] : nn::state_of(*module, "")) {
+      const auto t = tensor.detach().to(torch::kCPU).contiguous();
+      all += name + " " + core::sha256(std::span(static_cast<const std::byte*>(t.data_ptr()), t.nbytes())) +
+             "\n";
+    }
+  return core::sha256(std::as_bytes(std::span(all)));
+}
+
+int64_t size_of_images(const run::Run& run, const run::Model& model, int64_t asked) {
+  if (asked > 0) return asked;
+  if (model.image_shape.size() == 3) return model.image_shape[1];
+  return run.config().data.image_size > 0 ? run.config().data.image_size : 32;
+}
+
+// Is the file still there?
+bool is_there(const fs::path& path) {
+  std::error_code ec;
+  return fs::is_regular_file(path, ec);
+}
+
+// The grey picture of kSmallSide from RGB planes of kThumbnailSide, by averages of whole squares.
+void shrink(const uint8_t* rgb, uint8_t* out) {
+  constexpr int64_t f = kThumbnailSide / kSmallSide, plane = kThumbnailSide * kThumbnailSide;
+  static_assert(f * kSmallSide == kThumbnailSide);
+  for (int64_t y = 0; y < kSmallSide; ++y)
+    for (int64_t x = 0; x < kSmallSide; ++x) {
+      int64_t sum = 0;
+      for (int64_t j = 0; j < f; ++j)
+        for (int64_t i = 0; i < f; ++i) {
+          const auto* p = rgb + (y * f + j) * kThumbnailSide + x * f + i;
+          sum += 299 * p[0] + 587 * p[plane] + 114 * p[2 * plane];
+        }
+      out[y * kSmallSide + x] = static_cast<uint8_t>(sum / (1000 * f * f));
+    }
+}
+
+std::vector<uint8_t> to_jpeg(const uint8_t* rgb) {
+  constexpr int side = static_cast<int>(kThumbnailSide);
+  constexpr int64_t plane = kThumbnailSide * kThumbnailSide;
+  image::Pixels pixels(side, side, 3);
+  for (int64_t i = 0; i < plane; ++i)
+    for (int64_t c = 0; c < 3; ++c) pixels.data[static_cast<size_t>(3 * i + c)] = rgb[c * plane + i];
+  const auto bytes = image::encode_jpeg(pixels, 85);
+  const auto* p = reinterpret_cast<const uint8_t*>(bytes.data());
+  return {p, p + bytes.size()};
+}
+
+/// One decoded file.
+struct Decoded {
+  Record record;
+  std::vector<uint8_t> thumbnail;
+  std::string error;
+};
+
+}  // namespace
+
+Looker load_looker(const run::Run& run, const LookerOptions& o, std::vector<std::string>& notes) {
+  Looker looker{.model = run.load(o.checkpoint), .device = o.placement.device};
+  auto& i = looker.info;
+  i.image_size = size_of_images(run, looker.model, o.image_size);
+  i.fingerprint = fingerprint(looker.model, i.image_size);
+  i.run = fs::absolute(run.folder().root).lexically_normal().string();
+  i.method = run.config().method.name;
+  i.version = o.version;
+  i.epoch = looker.model.position.epoch;
+  i.step = looker.model.position.step;
+  i.channels = looker.model.encoder->options().channels;
+  i.dim = looker.model.encoder->feature_dim();
+  i.tau = run.config().method.ebclr.objective.tau;
+  try {
+    const auto density = density::load_density(run, {.checkpoint = o.checkpoint,
+                                                     .data_root = o.data_root,
+                                                     .references = o.references,
+                                                     .placement = o.placement});
+    looker.model = density.model;
+    looker.references = density.references.to(torch::kCPU);
+    i.has_energies = true;
+  } catch (const core::Error& e) {
+    notes.push_back(fmt::format("no energies, since the run's own images are not there: {}", e.what()));
+    engine::place(*looker.model.encoder, looker.model.head.get(), o.placement);
+  }
+  return looker;
+}
+
+Looker load_looker(const Index& index, const std::string& folder, const engine::Placement& placement) {
+  const auto& made = index.info();
+  const std::string where = folder.empty() ? made.run : folder;
+  if (!fs::exists(where))
+    core::usage_error(
+        kBuildComponent,
+        fmt::format("{}: the run that made this index is gone from {}; say where it is: --run RUN",
+                    index.file().string(), where));
+  const auto run = run::Run::open(where);
+  Looker looker{.info = made, .references = index.references(), .device = placement.device};
+  looker.info.folder.clear();
+  looker.info.count = 0;
+  for (const auto& c : run.checkpoints()) {
+    if (c.position.step != made.step) continue;
+    looker.model = run.load(c.file);
+    if (fingerprint(looker.model, made.image_size) == made.fingerprint) {
+      engine::place(*looker.model.encoder, looker.model.head.get(), placement);
+      return looker;
+    }
+  }
+  core::usage_error(
+      kBuildComponent,
+      fmt::format(
+          "{}: was made by another encoder (epoch {}, step {} of {}) and {} has no checkpoint that is "
+          "it; make the index anew: ebclr index {} --data {} --out {} --fresh",
+          index.file().string(), made.epoch, made.step, made.run, where, where, made.folder,
+          index.file().string()));
+}
+
+Looked look(const Looker& looker, const fs::path& folder, const std::vector<std::string>& names) {
+  const int64_t n = static_cast<int64_t>(names.size()), size = looker.info.image_size,
+                channels = looker.info.channels;
+  auto pixels = torch::empty({n, channels, size, size}, torch::kUInt8);
+  auto small = torch::zeros({n, kSmallSide, kSmallSide}, torch::kUInt8);
+  std::vector<Decoded> decoded(names.size());
+  {
+    std::atomic<int64_t> next{0};
+    std::vector<std::thread> team;
+    const auto work = [&] {
+      std::vector<uint8_t> thumb(3 * kThumbnailSide * kThumbnailSide);
+      for (int64_t i; (i = next++) < n;) {
+        auto& d = decoded[static_cast<size_t>(i)];
+        const auto& name = names[static_cast<size_t>(i)];
+        try {
+          image::FileStamp when;
+          const auto bytes = image::read_regular(folder / name, image::kMaxFileBytes, &when);
+          data::decode_image(bytes, name, size, channels == 1, pixels[i].data_ptr<uint8_t>());
+          const auto picture = image::decode(bytes, name, {.at_least = static_cast<int>(kThumbnailSide)});
+          image::square_planes(picture, static_cast<int>(kThumbnailSide), false, thumb.data());
+          shrink(thumb.data(), small[i].data_ptr<uint8_t>());
+          d.thumbnail = to_jpeg(thumb.data());
+          d.record.bytes = static_cast<int64_t>(when.size);
+          d.record.modified = when.modified;
+          const auto hex = core::sha256(bytes);
+          for (size_t k = 0; k < 32; ++k)
+            d.record.sha256[k] = static_cast<uint8_t>(std::stoi(hex.substr(2 * k, 2), nullptr, 16));
+        } catch (const std::exception& e) {
+          d.error = e.what();
+        }
+      }
+    };
+    for (int t = 1; t < at::get_num_threads(); ++t) team.emplace_back(work);
+    work();
+    for (auto& t : team) t.join();
+  }
+  Looked out;
+  for (int64_t i = 0; i < n; ++i) {
+    auto& d = decoded[static_cast<size_t>(i)];
+    if (!d.error.empty()) {
+      out.unreadable.push_back(d.error);
+      continue;
+    }
+    out.kept.push_back(i);
+    out.records.push_back(d.record);
+    out.thumbnails.push_back(std::move(d.thumbnail));
+  }
+  const auto rows = torch::tensor(out.kept, torch::kInt64);
+  out.small = small.index_select(0, rows).contiguous();
+  const auto count = static_cast<int64_t>(out.kept.size());
+  out.features = torch::empty({count, looker.info.dim});
+  torch::NoGradGuard no_grad;
+  const auto kept = pixels.index_select(0, rows);
+  for (int64_t i = 0; i < count; i += kBatch) {
+    const int64_t m = std::min(kBatch, count - i);
+    const auto f = looker.model.encoder->forward(data::to_unit_range(kept.narrow(0, i, m)).to(looker.device));
+    const auto on_cpu = f.to(torch::kCPU);
+    const auto norm = on_cpu.norm(2, 1, true);
+    if (!norm.isfinite().all().item<bool>())
+      core::usage_error(kBuildComponent, "the encoder computes values that are not finite; train it anew");
+    out.features.narrow(0, i, m).copy_(on_cpu / norm.clamp_min(1e-12));
+    torch::Tensor energy;
+    if (looker.references.defined())
+      energy = ebm::energy(looker.model.head->forward(f).to(torch::kCPU), looker.references, looker.info.tau);
+    for (int64_t r = 0; r < m; ++r) {
+      auto& record = out.records[static_cast<size_t>(i + r)];
+      record.norm = norm[r].item<float>();
+      record.energy = energy.defined() ? energy[r].item<float>() : std::numeric_limits<float>::quiet_NaN();
+    }
+  }
+  return out;
+}
+
+torch::Tensor look_at_queries(const Looker& looker, const std::vector<std::string>& files) {
+  if (files.empty()) return {};
+  const auto seen = look(looker, "", files);
+  if (!seen.unreadable.empty())
+    core::usage_error("search", fmt::format("a query cannot be read: {}", seen.unreadable.front()));
+  return seen.features;
+}
+
+BuildReport build_index(const Looker& looker, const fs::path& folder, const fs::path& out,
+                        const BuildOptions& o) {
+  const auto found = data::find_pictures(folder).files;
+  if (found.empty())
+    core::usage_error(kBuildComponent, fmt::format("{}: no images in it or below it", folder.string()));
+  const auto root = fs::absolute(folder).lexically_normal();
+  BuildReport report;
+  std::optional<Index> old;
+  if (!o.fresh && fs::exists(out)) {
+    old = Index::open(out);
+    if (old->info().fingerprint != looker.info.fingerprint)
+      core::usage_error(
+          kBuildComponent,
+          fmt::format("{}: was made by another encoder (epoch {} of {}); say --fresh to replace it",
+                      out.string(), old->info().epoch, old->info().run));
+    if (fs::path(old->info().folder) != root)
+      core::usage_error(kBuildComponent,
+                        fmt::format("{}: is an index of {}; name another --out, or say --fresh", out.string(),
+                                    old->info().folder));
+  }
+  // Energies of old and new images must be against the same references: an index keeps its own.
+  Looker eye = looker;
+  if (old) {
+    eye.references = old->references();
+    eye.info.has_energies = old->info().has_energies;
+  }
+  std::vector<std::string> todo;
+  std::map<std::string, int64_t> unchanged;  // path to row of the old index
+  for (const auto& file : found) {
+    const int64_t row = old ? old->find(file.path) : -1;
+    if (row >= 0 && old->record(row).bytes == static_cast<int64_t>(file.stamp.size) &&
+        old->record(row).modified == file.stamp.modified) {
+      unchanged[file.path] = row;
+    } else {
+      todo.push_back(file.path);
+      if (row >= 0) ++report.changed;
+    }
+  }
+  report.kept = static_cast<int64_t>(unchanged.size());
+  report.removed = old ? old->size() - report.kept - report.changed : 0;
+
+  struct Piece {
+    Looked looked;
+    std::vector<std::string> names;
+  };
+  std::vector<Piece> pieces;
+  const auto total = static_cast<int64_t>(todo.size());
+  for (int64_t i = 0; i < total; i += kChunk) {
+    if (o.stop && o.stop()) {
+      report.stopped = true;
+      break;
+    }
+    const std::vector<std::string> names(todo.begin() + i, todo.begin() + std::min(total, i + kChunk));
+    Piece piece{look(eye, root, names), {}};
+    for (const int64_t k : piece.looked.kept) piece.names.push_back(names[static_cast<size_t>(k)]);
+    report.unreadable.insert(report.unreadable.end(), piece.looked.unreadable.begin(),
+                             piece.looked.unreadable.end());
+    pieces.push_back(std::move(piece));
+    if (o.progress)
+      o.progress("images", static_cast<double>(std::min(total, i + kChunk)) / static_cast<double>(total));
+  }
+  // Rows in the order of their paths, old and new mixed.
+  struct Place {
+    const Piece* piece;  // null: the old index
+    int64_t row;
+  };
+  std::map<std::string, Place> places;
+  for (const auto& [name, row] : unchanged) places[name] = {nullptr, row};
+  for (const auto& p : pieces)
+    for (size_t k = 0; k < p.names.size(); ++k) places[p.names[k]] = {&p, static_cast<int64_t>(k)};
+  report.added = static_cast<int64_t>(places.size()) - report.kept;
+  if (places.empty())
+    core::usage_error(kBuildComponent,
+                      fmt::format("{}: none of {} files could be read: {}", folder.string(), found.size(),
+                                  report.unreadable.empty() ? "stopped" : report.unreadable.front()));
+  Contents c{.info = eye.info};
+  c.info.folder = root.string();
+  c.info.count = static_cast<int64_t>(places.size());
+  c.references = eye.references;
+  c.features = torch::empty({c.info.count, c.info.dim});
+  c.small = torch::empty({c.info.count, kSmallSide, kSmallSide}, torch::kUInt8);
+  int64_t at = 0;
+  for (const auto& [name, place] : places) {
+    auto* row = c.features.data_ptr<float>() + at * c.info.dim;
+    auto* small = c.small.data_ptr<uint8_t>() + at * kSmallSide * kSmallSide;
+    const auto k = static_cast<size_t>(place.row);
+    if (place.piece) {
+      const auto& l = place.piece->looked;
+      std::memcpy(row, l.features.data_ptr<float>() + place.row * c.info.dim, sizeof(float) * c.info.dim);
+      std::memcpy(small, l.small.data_ptr<uint8_t>() + place.row * kSmallSide * kSmallSide,
+                  kSmallSide * kSmallSide);
+      c.records.push_back(l.records[k]);
+      c.thumbnails.push_back(l.thumbnails[k]);
+    } else {
+      std::memcpy(row, old->row(place.row), sizeof(float) * c.info.dim);
+      std::memcpy(small, old->small(place.row), kSmallSide * kSmallSide);
+      c.records.push_back(old->record(place.row));
+      const auto t = old->thumbnail(place.row);
+      c.thumbnails.emplace_back(t.begin(), t.end());
+    }
+    c.paths.push_back(name);
+    ++at;
+  }
+  if (c.info.count >= o.graph_from && !report.stopped) {
+    auto g = o.graph;
+    if (o.progress) g.progress = [&](double share) { o.progress("graph", share); };
+    c.graph = build_graph(c.features, g);
+    report.graph = true;
+  }
+  write_index(out, c);
+  return report;
+}
+
+std::vector<int64_t> vanished(const Index& index, const std::vector<int64_t>& rows) {
+  std::vector<int64_t> out;
+  for (const int64_t r : rows)
+    if (!is_there(fs::path(index.info().folder) / index.path(r))) out.push_back(r);
+  return out;
+}
+
+}  // namespace ebclr::index

@@ -1,0 +1,443 @@
+#include "index/index_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/files.h"
+#include "core/rng.h"
+
+namespace ebclr::index {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kIndexComponent = "index";
+constexpr char kMagic[8] = {'E', 'B', 'C', 'L', 'R', 'I', 'D', 'X'};
+constexpr uint32_t kVersion = 1;
+constexpr uint64_t kAlign = 64;
+
+/// The first bytes of a file; `check` covers those before it.
+struct Head {
+  char magic[8];
+  uint32_t version, records;  // sizeof(Record)
+  uint64_t file_size, json_offset, json_bytes, json_check, check;
+};
+static_assert(sizeof(Head) == 56 && sizeof(Record) == 56);
+
+uint64_t checksum(const void* data, size_t n) {
+  const auto* p = static_cast<const unsigned char*>(data);
+  uint64_t lane[4] = {n, n + 1, n + 2, n + 3};
+  for (; n >= 32; n -= 32, p += 32)
+    for (int i = 0; i < 4; ++i) {
+      uint64_t w;
+      std::memcpy(&w, p + 8 * i, 8);
+      lane[i] = (lane[i] ^ w) * 0x9E3779B97F4A7C15ull;
+      lane[i] ^= lane[i] >> 29;
+    }
+  uint64_t h = core::make_key({lane[0], lane[1], lane[2], lane[3]});
+  for (; n > 0; --n, ++p) h = core::mix64(h ^ *p);
+  return h;
+}
+uint32_t row_check(const void* data, size_t n) {
+  return static_cast<uint32_t>(checksum(data, n) >> 16);
+}
+
+/// How a part of the file is guarded: as a whole when it is opened, or row by row when it is used.
+enum class Guard { kWhole, kRows };
+
+struct Section {
+  std::string name;
+  const void* data = nullptr;
+  uint64_t bytes = 0;
+};
+
+template <class T>
+Section section(const std::string& name, const std::vector<T>& v) {
+  return {name, v.data(), v.size() * sizeof(T)};
+}
+Section section(const std::string& name, const torch::Tensor& t) {
+  return t.defined() ? Section{name, t.data_ptr(), t.nbytes()} : Section{name};
+}
+
+std::vector<uint32_t> row_checks(const torch::Tensor& t) {
+  std::vector<uint32_t> out;
+  if (!t.defined() || t.size(0) == 0) return out;
+  const size_t stride = t.nbytes() / static_cast<size_t>(t.size(0));
+  const auto* p = static_cast<const char*>(t.data_ptr());
+  for (int64_t i = 0; i < t.size(0); ++i, p += stride) out.push_back(row_check(p, stride));
+  return out;
+}
+
+}  // namespace
+
+void write_index(const fs::path& path, const Contents& c) {
+  const auto n = static_cast<size_t>(c.info.count);
+  TORCH_CHECK(c.paths.size() == n && c.records.size() == n && c.thumbnails.size() == n,
+              "index: uneven parts");
+  const auto features = c.features.contiguous(), small = c.small.contiguous();
+  TORCH_CHECK(features.dim() == 2 && features.size(0) == c.info.count && features.size(1) == c.info.dim);
+
+  std::vector<uint64_t> path_offsets = {0}, thumb_offsets = {0};
+  std::string paths;
+  std::vector<uint32_t> thumb_checks;
+  std::vector<uint8_t> thumbs;
+  for (const auto& p : c.paths) {
+    paths += p;
+    path_offsets.push_back(paths.size());
+  }
+  for (const auto& t : c.thumbnails) {
+    thumbs.insert(thumbs.end(), t.begin(), t.end());
+    thumb_offsets.push_back(thumbs.size());
+    thumb_checks.push_back(row_check(t.data(), t.size()));
+  }
+  const auto feature_checks = row_checks(features), small_checks = row_checks(small),
+             link_checks = row_checks(c.graph.links), upper_checks = row_checks(c.graph.upper);
+  const auto references = c.references.defined() ? c.references.contiguous() : torch::Tensor();
+  // Parts with checks of their own rows come first in the table, the checks after them.
+  const std::vector<std::pair<Section, Guard>> sections = {
+      {section("features", features), Guard::kRows},
+      {section("small", small), Guard::kRows},
+      {section("thumbs", thumbs), Guard::kRows},
+      {section("links", c.graph.links), Guard::kRows},
+      {section("upper", c.graph.upper), Guard::kRows},
+      {section("upper_first", c.graph.upper_first), Guard::kWhole},
+      {section("feature_checks", feature_checks), Guard::kWhole},
+      {section("small_checks", small_checks), Guard::kWhole},
+      {section("thumb_checks", thumb_checks), Guard::kWhole},
+      {section("link_checks", link_checks), Guard::kWhole},
+      {section("upper_checks", upper_checks), Guard::kWhole},
+      {section("references", references), Guard::kWhole},
+      {section("records", c.records), Guard::kWhole},
+      {section("path_offsets", path_offsets), Guard::kWhole},
+      {Section{"paths", paths.data(), paths.size()}, Guard::kWhole},
+      {section("thumb_offsets", thumb_offsets), Guard::kWhole}};
+  const auto& i = c.info;
+  nlohmann::ordered_json json = {
+      {"fingerprint", i.fingerprint},
+      {"run", i.run},
+      {"method", i.method},
+      {"version", i.version},
+      {"epoch", i.epoch},
+      {"step", i.step},
+      {"folder", i.folder},
+      {"image_size", i.image_size},
+      {"channels", i.channels},
+      {"count", i.count},
+      {"dim", i.dim},
+      {"has_energies", i.has_energies},
+      {"tau", i.tau},
+      {"reference_dim", references.defined() ? references.size(1) : 0},
+      {"graph", {{"degree", c.graph.degree}, {"entry", c.graph.entry}, {"top", c.graph.top}}},
+      {"sections", nlohmann::ordered_json::array()}};
+  uint64_t offset = kAlign;
+  for (const auto& [s, guard] : sections) {
+    json["sections"].push_back({{"name", s.name},
+                                {"offset", offset},
+                                {"bytes", s.bytes},
+                                {"check", guard == Guard::kWhole ? checksum(s.data, s.bytes) : 0}});
+    offset += (s.bytes + kAlign - 1) / kAlign * kAlign;
+  }
+  const auto text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  Head head{};
+  std::memcpy(head.magic, kMagic, sizeof kMagic);
+  head.version = kVersion;
+  head.records = sizeof(Record);
+  head.json_offset = offset;
+  head.json_bytes = text.size();
+  head.json_check = checksum(text.data(), text.size());
+  head.file_size = offset + text.size();
+  head.check = checksum(&head, offsetof(Head, check));
+
+  core::AtomicFile file(path, kIndexComponent);
+  const auto write = [&](const void* data, uint64_t bytes) {
+    constexpr char zeros[kAlign] = {};
+    file.write(std::span(static_cast<const std::byte*>(data), bytes));
+    if (bytes % kAlign) file.write(std::string_view(zeros, kAlign - bytes % kAlign));
+  };
+  write(&head, sizeof head);
+  for (const auto& [s, guard] : sections) write(s.data, s.bytes);
+  file.write(text);
+  file.commit();
+}
+
+struct Index::Mapping {
+  fs::path path;
+  const char* data = nullptr;
+  size_t size = 0;
+  IndexInfo info;
+  const float* features = nullptr;
+  const uint8_t* small = nullptr;
+  const uint8_t* thumbs = nullptr;
+  const Record* records = nullptr;
+  const uint64_t *path_offsets = nullptr, *thumb_offsets = nullptr;
+  const char* paths = nullptr;
+  const uint32_t *feature_checks = nullptr, *small_checks = nullptr, *thumb_checks = nullptr,
+                 *link_checks = nullptr, *upper_checks = nullptr;
+  torch::Tensor references;
+  Graph graph;
+  // Rows that were found whole; a race at worst checks one twice.
+  std::unique_ptr<std::atomic<bool>[]> seen_features, seen_links, seen_upper;
+  std::atomic<bool> all_seen{false};
+
+  ~Mapping() {
+    if (data) ::munmap(const_cast<char*>(data), size);
+  }
+  [[noreturn]] void damaged(const std::string& what) const {
+    core::usage_error(kIndexComponent,
+                      fmt::format("{}: damaged ({}); make it anew: ebclr index {} --data {} --out {} --fresh",
+                                  path.string(), what, info.run.empty() ? "RUN" : info.run,
+                                  info.folder.empty() ? "FOLDER" : info.folder, path.string()));
+  }
+  void check_row(std::atomic<bool>& seen, const void* row, size_t bytes, uint32_t check, const char* what,
+                 int64_t i) const {
+    if (seen.load(std::memory_order_relaxed)) return;
+    if (row_check(row, bytes) != check) damaged(fmt::format("{} of image {}", what, i));
+    seen.store(true, std::memory_order_relaxed);
+  }
+};
+
+Index Index::open(const fs::path& path) {
+  Index index;
+  index.mapping_ = std::make_shared<Mapping>();
+  auto& m = *index.mapping_;
+  m.path = path;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat status {};
+  if (fd < 0 || ::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
+    if (fd >= 0) ::close(fd);
+    core::usage_error(kIndexComponent,
+                      fmt::format("{}: no such index; make one: ebclr index RUN --data FOLDER --out {}",
+                                  path.string(), path.string()));
+  }
+  m.size = static_cast<size_t>(status.st_size);
+  Head head{};
+  if (m.size >= sizeof head) {
+    void* at = ::mmap(nullptr, m.size, PROT_READ, MAP_SHARED, fd, 0);
+    if (at != MAP_FAILED) {
+      m.data = static_cast<const char*>(at);
+      std::memcpy(&head, m.data, sizeof head);
+    }
+  }
+  ::close(fd);
+  if (std::memcmp(head.magic, kMagic, sizeof kMagic) != 0)
+    core::usage_error(kIndexComponent, fmt::format("{}: not an index of ebclr", path.string()));
+  if (head.version != kVersion)
+    core::usage_error(kIndexComponent,
+                      fmt::format("{}: format {}, this ebclr reads {}; make it anew: ebclr index RUN --data "
+                                  "FOLDER --out {} --fresh",
+                                  path.string(), head.version, kVersion, path.string()));
+  if (head.check != checksum(&head, offsetof(Head, check)) || head.records != sizeof(Record))
+    m.damaged("its head");
+  if (head.file_size != m.size) m.damaged(fmt::format("{} bytes, its head says {}", m.size, head.file_size));
+  if (head.json_offset > m.size || head.json_bytes != m.size - head.json_offset ||
+      head.json_check != checksum(m.data + head.json_offset, head.json_bytes))
+    m.damaged("its description");
+
+  std::map<std::string, std::pair<const char*, uint64_t>> parts;
+  int64_t reference_dim = 0;
+  try {
+    const auto json = nlohmann::json::parse(m.data + head.json_offset, m.data + m.size);
+    auto& i = m.info;
+    json.at("fingerprint").get_to(i.fingerprint);
+    json.at("run").get_to(i.run);
+    json.at("method").get_to(i.method);
+    json.at("version").get_to(i.version);
+    json.at("epoch").get_to(i.epoch);
+    json.at("step").get_to(i.step);
+    json.at("folder").get_to(i.folder);
+    json.at("image_size").get_to(i.image_size);
+    json.at("channels").get_to(i.channels);
+    json.at("count").get_to(i.count);
+    json.at("dim").get_to(i.dim);
+    json.at("has_energies").get_to(i.has_energies);
+    json.at("tau").get_to(i.tau);
+    json.at("reference_dim").get_to(reference_dim);
+    json.at("graph").at("degree").get_to(m.graph.degree);
+    json.at("graph").at("entry").get_to(m.graph.entry);
+    json.at("graph").at("top").get_to(m.graph.top);
+    for (const auto& s : json.at("sections")) {
+      const auto offset = s.at("offset").get<uint64_t>(), bytes = s.at("bytes").get<uint64_t>(),
+                 check = s.at("check").get<uint64_t>();
+      if (offset > m.size || bytes > m.size - offset || offset % kAlign) m.damaged("a part lies outside");
+      if (check != 0 && check != checksum(m.data + offset, bytes))
+        m.damaged("part " + s.at("name").get<std::string>());
+      parts[s.at("name").get<std::string>()] = {m.data + offset, bytes};
+    }
+  } catch (const nlohmann::json::exception&) {
+    m.damaged("its description");
+  }
+  const auto n = static_cast<uint64_t>(m.info.count), d = static_cast<uint64_t>(m.info.dim);
+  if (m.info.count < 0 || m.info.dim < 1 || n > m.size || d > m.size) m.damaged("its size");
+  const auto part = [&](const char* name, uint64_t bytes) {
+    const auto it = parts.find(name);
+    if (it == parts.end() || it->second.second != bytes) m.damaged(fmt::format("part {}", name));
+    return it->second.first;
+  };
+  const auto size_of = [&](const char* name) { return parts.count(name) ? parts[name].second : 0; };
+  m.features = reinterpret_cast<const float*>(part("features", n * d * sizeof(float)));
+  m.small = reinterpret_cast<const uint8_t*>(part("small", n * kSmallSide * kSmallSide));
+  m.records = reinterpret_cast<const Record*>(part("records", n * sizeof(Record)));
+  m.feature_checks = reinterpret_cast<const uint32_t*>(part("feature_checks", n * 4));
+  m.small_checks = reinterpret_cast<const uint32_t*>(part("small_checks", n * 4));
+  m.thumb_checks = reinterpret_cast<const uint32_t*>(part("thumb_checks", n * 4));
+  m.path_offsets = reinterpret_cast<const uint64_t*>(part("path_offsets", (n + 1) * 8));
+  m.thumb_offsets = reinterpret_cast<const uint64_t*>(part("thumb_offsets", (n + 1) * 8));
+  m.paths = part("paths", m.path_offsets[n]);
+  m.thumbs = reinterpret_cast<const uint8_t*>(part("thumbs", m.thumb_offsets[n]));
+  for (uint64_t i = 0; i < n; ++i)
+    if (m.path_offsets[i] > m.path_offsets[i + 1] || m.thumb_offsets[i] > m.thumb_offsets[i + 1])
+      m.damaged("its tables");
+  if (const auto bytes = size_of("references"); bytes > 0) {
+    if (reference_dim < 1 || bytes % (4 * static_cast<uint64_t>(reference_dim))) m.damaged("part references");
+    m.references = torch::from_blob(const_cast<char*>(part("references", bytes)),
+                                    {static_cast<int64_t>(bytes) / 4 / reference_dim, reference_dim})
+                       .clone();
+  }
+  m.seen_features = std::make_unique<std::atomic<bool>[]>(n);
+  if (size_of("links") > 0) {
+    const auto degree = static_cast<uint64_t>(m.graph.degree);
+    if (m.graph.degree < 2 || m.graph.degree > 1024 || m.graph.entry < 0 || m.graph.entry >= m.info.count)
+      m.damaged("its graph");
+    const auto view = [&](const char* name, std::vector<int64_t> sizes, torch::Dtype type, uint64_t bytes) {
+      return torch::from_blob(const_cast<char*>(part(name, bytes)), sizes, type);
+    };
+    m.graph.links = view("links", {m.info.count, m.graph.degree + 1}, torch::kInt32, n * (degree + 1) * 4);
+    m.graph.upper_first = view("upper_first", {m.info.count + 1}, torch::kInt64, (n + 1) * 8);
+    const auto* first = m.graph.upper_first.data_ptr<int64_t>();
+    for (uint64_t i = 0; i < n; ++i)
+      if (first[i] < 0 || first[i] > first[i + 1]) m.damaged("its graph");
+    const int64_t lists = first[n];
+    const auto upper_bytes = static_cast<uint64_t>(lists) * (degree / 2 + 1) * 4;
+    m.graph.upper = view("upper", {lists, m.graph.degree / 2 + 1}, torch::kInt32, upper_bytes);
+    m.link_checks = reinterpret_cast<const uint32_t*>(part("link_checks", n * 4));
+    m.upper_checks =
+        reinterpret_cast<const uint32_t*>(part("upper_checks", static_cast<uint64_t>(lists) * 4));
+    m.seen_links = std::make_unique<std::atomic<bool>[]>(n);
+    m.seen_upper = std::make_unique<std::atomic<bool>[]>(static_cast<size_t>(lists));
+    if (m.graph.top < 0 || m.graph.top > first[m.graph.entry + 1] - first[m.graph.entry])
+      m.damaged("its graph");
+  }
+  return index;
+}
+
+const IndexInfo& Index::info() const {
+  return mapping_->info;
+}
+const fs::path& Index::file() const {
+  return mapping_->path;
+}
+
+const float* Index::row(int64_t i) const {
+  const auto& m = *mapping_;
+  const auto* p = m.features + i * m.info.dim;
+  m.check_row(m.seen_features[static_cast<size_t>(i)], p, static_cast<size_t>(m.info.dim) * sizeof(float),
+              m.feature_checks[i], "features", i);
+  return p;
+}
+
+torch::Tensor Index::features() const {
+  auto& m = *mapping_;
+  if (!m.all_seen) {
+    for (int64_t i = 0; i < m.info.count; ++i) row(i);
+    m.all_seen = true;
+  }
+  // The mapping lives as long as any tensor that looks into it.
+  return torch::from_blob(
+      const_cast<float*>(m.features), {m.info.count, m.info.dim}, [keep = mapping_](void*) {},
+      torch::kFloat32);
+}
+
+const Record& Index::record(int64_t i) const {
+  return mapping_->records[i];
+}
+std::string_view Index::path(int64_t i) const {
+  const auto& m = *mapping_;
+  return {m.paths + m.path_offsets[i], m.path_offsets[i + 1] - m.path_offsets[i]};
+}
+std::span<const uint8_t> Index::thumbnail(int64_t i) const {
+  const auto& m = *mapping_;
+  const std::span<const uint8_t> bytes(m.thumbs + m.thumb_offsets[i],
+                                       m.thumb_offsets[i + 1] - m.thumb_offsets[i]);
+  if (row_check(bytes.data(), bytes.size()) != m.thumb_checks[i])
+    m.damaged(fmt::format("thumbnail of image {}", i));
+  return bytes;
+}
+const uint8_t* Index::small(int64_t i) const {
+  const auto& m = *mapping_;
+  constexpr int64_t bytes = kSmallSide * kSmallSide;
+  if (row_check(m.small + i * bytes, bytes) != m.small_checks[i])
+    m.damaged(fmt::format("small picture of image {}", i));
+  return m.small + i * bytes;
+}
+torch::Tensor Index::energies() const {
+  auto out = torch::empty({size()});
+  for (int64_t i = 0; i < size(); ++i) out.data_ptr<float>()[i] = record(i).energy;
+  return out;
+}
+torch::Tensor Index::references() const {
+  return mapping_->references;
+}
+const Graph& Index::graph() const {
+  return mapping_->graph;
+}
+
+std::span<const int32_t> Index::links(int64_t node, int64_t layer) const {
+  const auto& m = *mapping_;
+  const int32_t* list = nullptr;
+  int64_t most = m.graph.degree;
+  if (layer == 0) {
+    list = m.graph.links.data_ptr<int32_t>() + node * (most + 1);
+    m.check_row(m.seen_links[static_cast<size_t>(node)], list, static_cast<size_t>(most + 1) * 4,
+                m.link_checks[node], "links", node);
+  } else {
+    most /= 2;
+    const auto* first = m.graph.upper_first.data_ptr<int64_t>();
+    const int64_t at = first[node] + layer - 1;
+    if (at >= first[node + 1]) m.damaged(fmt::format("links of image {}", node));
+    list = m.graph.upper.data_ptr<int32_t>() + at * (most + 1);
+    m.check_row(m.seen_upper[static_cast<size_t>(at)], list, static_cast<size_t>(most + 1) * 4,
+                m.upper_checks[at], "links", node);
+  }
+  if (list[0] < 0 || list[0] > most) m.damaged(fmt::format("links of image {}", node));
+  return {list + 1, static_cast<size_t>(list[0])};
+}
+
+int64_t Index::find(std::string_view wanted) const {
+  int64_t low = 0, high = size();
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (path(middle) < wanted) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low < size() && path(low) == wanted ? low : -1;
+}
+
+Contents Index::contents() const {
+  Contents c{.info = info()};
+  c.features = features().clone();
+  c.small = torch::empty({size(), kSmallSide, kSmallSide}, torch::kUInt8);
+  c.references = references();
+  for (int64_t i = 0; i < size(); ++i) {
+    std::memcpy(c.small[i].data_ptr(), small(i), kSmallSide * kSmallSide);
+    c.records.push_back(record(i));
+    c.paths.emplace_back(path(i));
+    const auto t = thumbnail(i);
+    c.thumbnails.emplace_back(t.begin(), t.end());
+  }
+  return c;
+}
+
+}  // namespace ebclr::index

@@ -1,0 +1,99 @@
+#include "index/classify.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <set>
+
+#include "core/rng.h"
+#include "expect_error.h"
+
+namespace ebclr::index {
+namespace {
+
+torch::Tensor normal(int64_t n, int64_t d, uint64_t seed) {
+  auto out = torch::empty({n, d});
+  core::fill_normal(seed, 0, {out.data_ptr<float>(), static_cast<size_t>(n * d)});
+  return out;
+}
+
+struct Blobs {
+  torch::Tensor features, truth, labels;
+};
+
+/// Three classes that overlap, the first `known` of 600 images labelled.
+Blobs blobs(int64_t known, double distance) {
+  const auto truth = torch::arange(600) % 3;
+  const auto x = normal(3, 8, 1).index_select(0, truth) * distance + normal(600, 8, 2);
+  auto labels = truth.clone();
+  labels.narrow(0, known, 600 - known) = -1;
+  return {x, truth, labels};
+}
+
+const std::vector<std::string> kNames = {"a", "b", "c"};
+
+TEST(Classify, HeldOutAccuracyIsWhatTheOthersShow) {
+  const auto b = blobs(150, 1.0);
+  const auto r = classify(b.features, b.labels, kNames, {});
+  EXPECT_EQ(r.folds, 5);
+  EXPECT_EQ(r.held_out.total, 150);
+  // The images without a label are the judge: the interval of the held-out labels holds their accuracy.
+  const double real = r.predictions.narrow(0, 150, 450)
+                          .eq(b.truth.narrow(0, 150, 450))
+                          .to(torch::kFloat64)
+                          .mean()
+                          .item<double>();
+  EXPECT_GT(real, 0.6);
+  EXPECT_GT(real, r.held_out.interval.low - 0.03);
+  EXPECT_LT(real, r.held_out.interval.high + 0.03);
+  EXPECT_LT(calibration_error(r.probabilities.narrow(0, 150, 450), b.truth.narrow(0, 150, 450)), 0.12);
+  EXPECT_TRUE(torch::allclose(r.probabilities.sum(1), torch::ones({600}), 1e-4, 1e-4));
+}
+
+TEST(Classify, TheTemperatureMendsOverconfidence) {
+  // Labels drawn from softmax(logits): temperature 1 is right, five times the logits need 5.
+  const auto logits = normal(4000, 3, 5) * 1.5;
+  const auto p = logits.softmax(1);
+  core::Rng rng(3);
+  auto labels = torch::empty({4000}, torch::kInt64);
+  for (int64_t i = 0; i < 4000; ++i) {
+    double u = rng.uniform64();
+    int64_t c = 0;
+    while (c < 2 && (u -= p[i][c].item<double>()) > 0) ++c;
+    labels[i] = c;
+  }
+  EXPECT_NEAR(fit_temperature(logits, labels), 1, 0.1);
+  EXPECT_NEAR(fit_temperature(logits * 5, labels), 5, 0.5);
+  EXPECT_LT(calibration_error(p, labels), 0.03);
+  EXPECT_GT(calibration_error((logits * 5).softmax(1), labels), 0.1);
+}
+
+TEST(Classify, SuggestsUncertainImagesThatDiffer) {
+  const auto b = blobs(60, 2.0);
+  const auto r = classify(b.features, b.labels, kNames, {});
+  const auto next = suggest(b.features, b.labels, r.probabilities, 20);
+  ASSERT_EQ(next.size(), 20u);
+  EXPECT_EQ(std::set<int64_t>(next.begin(), next.end()).size(), 20u);
+  const auto p = r.probabilities;
+  const auto entropy = -(p * p.clamp_min(1e-12).log()).sum(1);
+  double chosen = 0;
+  for (const auto i : next) {
+    EXPECT_LT(b.labels[i].item<int64_t>(), 0);
+    chosen += entropy[i].item<double>() / 20;
+  }
+  EXPECT_GT(chosen, 1.5 * entropy.narrow(0, 60, 540).mean().item<double>());
+  EXPECT_TRUE(suggest(b.features, b.truth, r.probabilities, 5).empty());
+}
+
+TEST(Classify, TooFewLabelsAreAnError) {
+  auto b = blobs(60, 1.0);
+  testing::expect_error(
+      core::ExitCode::kUsage, [&] { classify(b.features, b.labels, {"a"}, {}); }, "two are the least");
+  b.labels.fill_(-1);
+  b.labels.narrow(0, 0, 4) = torch::tensor({0, 0, 1, 1}, torch::kInt64);
+  testing::expect_error(
+      core::ExitCode::kUsage, [&] { classify(b.features, b.labels, kNames, {}); }, "class 'c'");
+}
+
+}  // namespace
+}  // namespace ebclr::index

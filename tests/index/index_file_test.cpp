@@ -1,0 +1,111 @@
+#include "index/index_file.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "core/files.h"
+#include "expect_error.h"
+#include "made.h"
+#include "temp_dir.h"
+
+namespace ebclr::index {
+namespace {
+
+/// Touches everything that a reader could ask for.
+void use_all(const Index& index) {
+  index.features();
+  for (int64_t i = 0; i < index.size(); ++i) {
+    index.thumbnail(i);
+    index.small(i);
+    index.path(i);
+  }
+  if (!index.graph().empty())
+    for (int64_t i = 0; i < index.size(); ++i) {
+      index.links(i, 0);
+      const auto* first = index.graph().upper_first.data_ptr<int64_t>();
+      for (int64_t layer = 1; layer <= first[i + 1] - first[i]; ++layer) index.links(i, layer);
+    }
+}
+
+TEST(IndexFile, GivesBackWhatWasWritten) {
+  testing::TempDir dir;
+  const auto c = made(50, 12, 1, true);
+  write_index(dir / "a.idx", c);
+  const auto index = Index::open(dir / "a.idx");
+  EXPECT_EQ(index.size(), 50);
+  EXPECT_TRUE(torch::equal(index.features(), c.features));
+  EXPECT_TRUE(torch::equal(index.references(), c.references));
+  EXPECT_EQ(index.info().folder, "/photos");
+  for (int64_t i = 0; i < 50; ++i) {
+    const auto k = static_cast<size_t>(i);
+    EXPECT_EQ(index.path(i), c.paths[k]);
+    EXPECT_EQ(index.record(i).sha256, c.records[k].sha256);
+    EXPECT_EQ(index.record(i).energy, c.records[k].energy);
+    const auto t = index.thumbnail(i);
+    EXPECT_TRUE(std::equal(t.begin(), t.end(), c.thumbnails[k].begin(), c.thumbnails[k].end()));
+    EXPECT_EQ(index.find(c.paths[k]), i);
+  }
+  EXPECT_EQ(index.find("img000007.pn"), -1);
+  EXPECT_EQ(index.find("zzz"), -1);
+  use_all(index);
+}
+
+TEST(IndexFile, EveryTruncationIsNoticed) {
+  testing::TempDir dir;
+  write_index(dir / "a.idx", made(6, 8));
+  const auto bytes = core::read_bytes(dir / "a.idx", "test");
+  for (size_t n = 0; n < bytes.size(); n += n < 200 ? 1 : 97) {
+    std::ofstream(dir / "cut.idx", std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(n));
+    EXPECT_THROW(Index::open(dir / "cut.idx"), core::Error) << n << " bytes";
+  }
+}
+
+TEST(IndexFile, EveryChangedByteIsNoticedBeforeItIsBelieved) {
+  testing::TempDir dir;
+  const auto c = made(6, 8, 1, true);
+  write_index(dir / "a.idx", c);
+  const auto whole = core::read_bytes(dir / "a.idx", "test");
+  const auto original = Index::open(dir / "a.idx").contents();
+  int64_t noticed = 0, harmless = 0;
+  for (size_t at = 0; at < whole.size(); at += 3) {
+    auto bytes = whole;
+    bytes[at] ^= std::byte{0x10};
+    std::ofstream(dir / "bad.idx", std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    try {
+      const auto index = Index::open(dir / "bad.idx");
+      use_all(index);
+      // Not noticed: then it was padding, and everything reads as it was written.
+      const auto now = index.contents();
+      EXPECT_TRUE(torch::equal(now.features, original.features)) << at;
+      EXPECT_TRUE(torch::equal(now.small, original.small)) << at;
+      EXPECT_EQ(now.paths, original.paths) << at;
+      EXPECT_EQ(now.thumbnails, original.thumbnails) << at;
+      EXPECT_TRUE(torch::equal(index.graph().links, c.graph.links)) << at;
+      ++harmless;
+    } catch (const core::Error&) {
+      ++noticed;
+    }
+  }
+  EXPECT_GT(noticed, 10 * harmless);
+}
+
+TEST(IndexFile, SaysWhatIsWrong) {
+  testing::TempDir dir;
+  using testing::expect_error;
+  const auto open = [&](const char* name) { return [&dir, name] { Index::open(dir / name); }; };
+  expect_error(core::ExitCode::kUsage, open("none.idx"), "no such index", "ebclr index");
+  std::ofstream(dir / "text.idx") << "hello, this is not an index but a text file of some length, you see";
+  expect_error(core::ExitCode::kUsage, open("text.idx"), "not an index");
+  write_index(dir / "a.idx", made(3, 4));
+  std::fstream file(dir / "a.idx", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(8);
+  file.put(9);
+  file.close();
+  expect_error(core::ExitCode::kUsage, open("a.idx"), "format 9", "--fresh");
+}
+
+}  // namespace
+}  // namespace ebclr::index

@@ -1,0 +1,59 @@
+# What was learnt, in use: export, index, search, copies, strangers; and what goes wrong with them.
+source "$(dirname "$0")/lib.sh" "$1"
+
+"$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1 --out run
+"$EBCLR" train "${SMALL[@]}" --set method.name=simclr --epochs 1 --out other
+
+# Exports: each is compared with the network before it gets its name.
+for format in onnx torchscript safetensors state_dict; do
+  "$EBCLR" export run --format $format --out model.$format >export.txt
+  grep -q 'compared on 64 images' export.txt || fail "export $format"
+  [ "$(grep -c '^    ' export.txt)" = 3 ] || fail "export $format does not say how to use it"
+done
+"$EBCLR" export run --format onnx --part energy --preprocess --out energy.onnx --json | grep '"largest_difference"' >/dev/null || fail "export energy"
+expect_error 2 "no computation" "$EBCLR" export run --format safetensors --preprocess --out x
+expect_error 2 "learns no energy" "$EBCLR" export other --part energy --out x
+expect_error 2 "no such run folder" "$EBCLR" export nowhere --out x
+[ ! -e x ] || fail "a refused export left a file"
+
+# An index of 24 drawn images, a copy, and a text that claims to be an image.
+mkdir photos
+for i in $(seq 10 33); do "$EBCLR" data show shapes --count 1 --seed "$i" --out photos/$i.png >/dev/null; done
+cp photos/10.png photos/copy.png
+echo "no image" >photos/bad.png
+"$EBCLR" index run --data photos --out photos.idx >out.txt 2>err.txt
+grep -q '25 images (0 kept, 25 added' out.txt || fail "index: $(cat out.txt)"
+grep -q 'bad.png' err.txt || fail "the unreadable file is not named"
+"$EBCLR" index run --data photos --out photos.idx 2>/dev/null | grep '25 kept, 0 added' >/dev/null || fail "incremental"
+rm photos/33.png
+"$EBCLR" data show shapes --count 1 --seed 50 --out photos/50.png >/dev/null
+"$EBCLR" index run --data photos --out photos.idx 2>/dev/null | grep '24 kept, 1 added, 0 of them changed, 1 removed' >/dev/null || fail "renewal"
+
+"$EBCLR" search photos.idx photos/10.png --top 3 --sheet hits.png >hits.txt
+[ "$(sed -n '1,2p' hits.txt | grep -cE '^1.0000  (10|copy).png')" = 2 ] || fail "search: $(cat hits.txt)"
+[ -s hits.png ] || fail "no sheet"
+"$EBCLR" search photos.idx photos/10.png photos/11.png --not photos/12.png --json | grep '"similarity"' >/dev/null || fail "search --json"
+rm photos/copy.png
+"$EBCLR" search photos.idx photos/10.png --top 3 >hits.txt 2>err.txt
+grep -q 'copy.png is gone' err.txt || fail "a vanished file is not named"
+
+"$EBCLR" duplicates photos.idx --out dup.csv --page dup.html >dup.txt 2>/dev/null
+grep -q 'nothing was deleted' dup.txt && grep -q ',10.png' dup.csv && grep -q ',copy.png' dup.csv || fail "duplicates"
+grep -q '<html' dup.html || fail "no page of copies"
+for by in energy neighbours mahalanobis combined; do
+  "$EBCLR" outliers photos.idx --by $by --top 5 --out strange.csv --page strange.html --sheet s.png >out.txt 2>/dev/null
+  [ "$(grep -c . strange.csv)" = 26 ] || fail "outliers $by"
+done
+
+expect_error 2 "made by another encoder" "$EBCLR" index other --data photos --out photos.idx
+expect_error 2 "has no checkpoint that is it" "$EBCLR" search photos.idx photos/10.png --run other
+expect_error 2 "--run RUN" bash -c "mv run elsewhere && '$EBCLR' search photos.idx photos/10.png"
+"$EBCLR" search photos.idx photos/10.png --run elsewhere >/dev/null 2>&1 || fail "search with --run"
+expect_error 2 "cannot be read" "$EBCLR" search photos.idx photos/bad.png --run elsewhere
+expect_error 2 "no such index" "$EBCLR" duplicates none.idx
+head -c 5000 photos.idx >half.idx
+expect_error 2 "damaged" "$EBCLR" duplicates half.idx
+cp photos.idx bad.idx
+printf '\x55' | dd of=bad.idx bs=1 seek=200 conv=notrunc 2>/dev/null
+expect_error 2 "damaged" "$EBCLR" outliers bad.idx --by mahalanobis
+echo "use: all as it should be"
