@@ -164,8 +164,7 @@ std::vector<std::pair<std::string, float>> search(const std::filesystem::path& f
       index::combine(index::look_at_queries(looker, wanted), index::look_at_queries(looker, unwanted));
   std::vector<std::pair<std::string, float>> out;
   const auto hits = index::search(idx, query, {.top = top, .exact = exact}).front();
-  for (const auto& h : hits)
-    out.emplace_back(std::string(idx.path(h.row)), h.similarity);
+  for (const auto& h : hits) out.emplace_back(std::string(idx.path(h.row)), h.similarity);
   return out;
 }
 

@@ -134,8 +134,7 @@ struct Site::Impl {
       const auto query = torch::from_blob(const_cast<float*>(images.row(*n)), {1, images.info().dim}).clone();
       json list = json::array();
       const auto hits = index::search(images, query, {.top = top}).front();
-      for (const auto& h : hits)
-        list.push_back({{"n", h.row}, {"value", h.similarity}});
+      for (const auto& h : hits) list.push_back({{"n", h.row}, {"value", h.similarity}});
       return web::json(dump(list));
     });
     server.get("/strangers", [this](const web::Request&) {
