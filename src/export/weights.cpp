@@ -124,11 +124,11 @@ void write_safetensors(const Network& network, const Metadata& metadata, const s
 
 torch::Tensor run_state_dict(const Network& like, const std::filesystem::path& path,
                              const torch::Tensor& input) {
-  const auto value = run::read_torch_file(path);
+  const auto file = run::read_torch_file(path);
   std::map<std::string, torch::Tensor> tensors;
-  if (const auto* items = value.dict())
+  if (const auto* items = file.root().dict())
     for (const auto& [name, tensor] : *items)
-      if (name.text() && tensor.tensor()) tensors[*name.text()] = *tensor.tensor();
+      if (name.text() && tensor.tensor()) tensors[std::string(*name.text())] = *tensor.tensor();
   return run_weights(like, tensors, input);
 }
 
