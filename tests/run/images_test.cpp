@@ -1,0 +1,88 @@
+#include "run/images.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "core/files.h"
+#include "expect_error.h"
+#include "temp_dir.h"
+
+namespace ebclr::run {
+namespace {
+namespace fs = std::filesystem;
+
+// A folder of 12 grey pictures that differ.
+fs::path pictures(const testing::TempDir& dir, const std::string& name) {
+  fs::create_directories(dir / name);
+  for (int i = 0; i < 12; ++i)
+    std::ofstream(dir / name / fmt::format("{:02}.pgm", i), std::ios::binary)
+        << "P5\n16 16\n255\n"
+        << std::string(256, static_cast<char>('a' + i));
+  return dir / name;
+}
+
+class Images : public ::testing::Test {
+ protected:
+  testing::TempDir dir;
+  fs::path folder = pictures(dir, "photos");
+  RunFolder run{dir / "run"};
+  data::SourceOptions source{.source = folder.string(), .image_size = 16, .test_fraction = 0.25};
+
+  void SetUp() override {
+    fs::create_directories(run.root);
+    core::write_atomically(run.config(), to_yaml(resolve({})), "test");
+    write_image_list(run, load_images(run, source).list);
+  }
+};
+
+TEST_F(Images, KeepTheirSplitWhateverTheSeed) {
+  const auto first = load_images(run, source);
+  auto later = source;
+  later.seed = 5;
+  later.test_fraction = 0.5;
+  EXPECT_EQ(load_images(run, later).test.files, first.test.files);
+  EXPECT_NE(data::load(later).test.files, first.test.files) << "or this test would test nothing";
+}
+
+TEST_F(Images, ChangesAreNoticedAndMovingIsNoChange) {
+  const auto opened = Run::open(run.root);
+  check_same_images(run, load_images(run, source).list, source.source);
+  const auto moved = pictures(dir, "moved");
+  EXPECT_TRUE(is_moved(opened, moved.string()));
+  auto there = source;
+  there.source = moved.string();
+  check_same_images(run, load_images(run, there).list, there.source);
+  fs::remove(moved / "03.pgm");
+  testing::expect_error(
+      core::ExitCode::kUsage, [&] { check_same_images(run, load_images(run, there).list, there.source); },
+      "1 file is missing (03.pgm)", "--data");
+  EXPECT_THAT(load_images(run, there).train.notes,
+              ::testing::Contains(::testing::HasSubstr("since training 1 file is missing")));
+  fs::create_directories(dir / "others");
+  std::ofstream(dir / "others" / "x.pgm") << "P5\n16 16\n255\n" << std::string(256, 'x');
+  EXPECT_FALSE(is_moved(opened, (dir / "others").string()));
+}
+
+TEST_F(Images, PathsBecomeAbsolute) {
+  const auto here = fs::current_path();
+  fs::current_path(dir.path());
+  auto relative = source;
+  relative.source = "photos";
+  const auto a = absolute(relative);
+  fs::current_path(here);
+  EXPECT_EQ(a.source, fs::weakly_canonical(folder).string());
+  EXPECT_EQ(absolute({.source = "cifar10"}).source, "cifar10");
+}
+
+TEST(ImagesOfNamedSets, HaveNoList) {
+  testing::TempDir dir;
+  const RunFolder run{dir / "run"};
+  write_image_list(run, data::load({.source = "shapes", .limit = 10, .limit_test = 5}).list);
+  EXPECT_FALSE(image_list(run).has_value());
+}
+
+}  // namespace
+}  // namespace ebclr::run
