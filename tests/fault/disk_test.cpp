@@ -11,6 +11,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "core/error.h"
 #include "core/files.h"
 #include "core/npy.h"
 #include "data/catalog.h"

@@ -9,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/error.h"
 #include "core/rng.h"
 #include "data/catalog.h"
 #include "temp_dir.h"
