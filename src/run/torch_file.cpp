@@ -349,6 +349,10 @@ class Unpickler {
     const auto* f = std::get_if<TorchValue::Opaque>(&function.data);
     if (f && f->name == "collections.OrderedDict") return {&arena_.dicts.emplace_back()};
     if (f && f->name == "torch._utils._rebuild_tensor_v2") return {rebuild(args)};
+    // What C++ saves carries the type of its containers: (container, "Dict[str, Tensor]").
+    if (const auto* pair = args.sequence();
+        f && f->name == "torch.jit._pickle.restore_type_tag" && pair && !pair->empty())
+      return pair->front();
     return {TorchValue::Opaque{f ? f->name : "?"}};
   }
   // (storage, offset, sizes, strides, ...)

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "core/error.h"
 #include "core/files.h"
 #include "core/npy.h"
 #include "data/catalog.h"
@@ -140,7 +141,7 @@ TEST(FaultyDisk, TrainingSurvivesEveryFault) {
   const auto want = result_of(dir / "whole");
   const auto want_steps = steps_of(dir / "whole");
   ASSERT_EQ(want_steps, (std::vector<int64_t>{1, 2, 3, 4}));
-  ASSERT_EQ(want.size(), 6u)
+  ASSERT_EQ(want.size(), 7u)
       << "configuration, two checkpoints of two files (the last and the good one), pictures";
   int64_t tried = 0, stopped = 0;
   for (int64_t n = 1; n <= whole.calls; ++n)
