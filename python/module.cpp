@@ -121,7 +121,7 @@ class Encoder {
         check_signals();
       }
     }
-    all = {};  // released while the GIL is held
+    all.reset();  // while the GIL is held
     return out;
   }
 
