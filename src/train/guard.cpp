@@ -78,7 +78,7 @@ std::optional<std::string> Guard::fault(const Signs& signs) const {
       return fmt::format("the output norm {:.3g} ran away (limit {:.3g})", value, options_.max_output_norm);
   }
   // Later it is a warning: what was learnt until then may be worth having.
-  if (collapsed(signs) && signs.position.epoch < options_.collapse_epochs) return collapse_text(signs);
+  if (signs.position.epoch < options_.collapse_epochs && collapsed(signs, 0.1)) return collapse_text(signs);
   if (!signs.grad_norm) return std::nullopt;
   if (!std::isfinite(*signs.grad_norm)) return "the gradient is not finite";
   if (*signs.grad_norm > options_.max_grad_norm)
@@ -87,17 +87,18 @@ std::optional<std::string> Guard::fault(const Signs& signs) const {
   return std::nullopt;
 }
 
-// An untrained norm-free network starts with little spread, so only a fall after the first epoch counts.
-bool Guard::collapsed(const Signs& signs) const {
+// An untrained norm-free network starts with little spread, so only a fall after the first epoch counts, to this
+// part of the widest so far. For a fault it must be a deep one: small networks halve their spread and recover.
+bool Guard::collapsed(const Signs& signs, double fall) const {
   return signs.spread && signs.position.epoch > 0 &&
-         *signs.spread < options_.collapse * healthy_spread(signs) && *signs.spread < 0.5 * widest_spread_;
+         *signs.spread < options_.collapse * healthy_spread(signs) && *signs.spread < fall * widest_spread_;
 }
 
 std::optional<std::string> Guard::warning(const Signs& signs) {
   if (!signs.spread) return std::nullopt;
   widest_spread_ = std::max(widest_spread_, *signs.spread);
   if (*signs.spread > 2 * options_.collapse * healthy_spread(signs)) collapse_warned_ = false;
-  if (!collapsed(signs) || collapse_warned_) return std::nullopt;
+  if (!collapsed(signs, 0.5) || collapse_warned_) return std::nullopt;
   collapse_warned_ = true;
   return fmt::format("step {}: {}", signs.position.step, collapse_text(signs));
 }

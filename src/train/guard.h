@@ -71,7 +71,7 @@ class Guard {
  private:
   void trim();
   /// Have the projections fallen into one point?
-  bool collapsed(const Signs& signs) const;
+  bool collapsed(const Signs& signs, double fall) const;
 
   run::GuardOptions options_;
   std::vector<methods::MetricLimit> limits_;
