@@ -15,7 +15,7 @@ namespace ebclr::browse {
 struct SiteOptions {
   web::ServerOptions server = {};
   std::filesystem::path classes = {};  ///< predictions of `ebclr classify`; empty: none
-  std::string strangers_by = "mahalanobis";
+  std::string strangers_by = "auto";
   std::function<void(double)> progress = {};  ///< of the map
 };
 

@@ -104,6 +104,7 @@ void measure_strangers_of(const BenchStrangersArgs& a) {
     const auto load = [&](const std::string& name, int64_t limit) {
       auto source = run.config().data;
       source.source = name;
+      source.validation = 0;
       source.limit = source.limit_test = limit;
       auto sets = data::load(source);
       return eval::adapt(sets.test.size() > 0 ? std::move(sets.test) : std::move(sets.train),

@@ -48,8 +48,8 @@ void add_browse_command(CLI::App& app) {
       app.add_subcommand("browse", "A page to look at an index: map, search by click, strangers, copies");
   c->add_option("INDEX", a->index, "Index file")->required();
   c->add_option("--classes", a->classes, "Predictions of `ebclr classify`, to colour the map");
-  c->add_option("--by", a->by, "Strangers by: energy, neighbours, mahalanobis or combined")
-      ->check(CLI::IsMember({"energy", "neighbours", "mahalanobis", "combined"}))
+  c->add_option("--by", a->by, "Strangers by: energy, neighbours, mahalanobis, combined or auto")
+      ->check(CLI::IsMember({"auto", "energy", "neighbours", "mahalanobis", "combined"}))
       ->capture_default_str();
   c->add_option("--port", a->port, "Port; 0: any")->check(CLI::Range(0, 65535))->capture_default_str();
   c->add_option("--host", a->host, "Address to listen on; others than this machine's own need a token")

@@ -25,9 +25,10 @@ struct OutliersArgs {
   RuntimeOptions runtime;
 };
 
-void run_outliers(const OutliersArgs& a) {
+void run_outliers(OutliersArgs a) {
   apply(a.runtime);
   const auto idx = index::Index::open(a.index);
+  if (a.by == "auto") a.by = index::choose_score(idx.size(), idx.info().dim, idx.info().has_energies);
   const auto scores = index::outlier_scores(idx, {.by = a.by, .k = a.k});
   const auto order = index::strangest(scores);
   const auto* all = order.data_ptr<int64_t>();
@@ -57,6 +58,7 @@ void run_outliers(const OutliersArgs& a) {
                            2, ' ', false, nlohmann::json::error_handler_t::replace));
     return;
   }
+  fmt::print("strangest of {} images by {}:\n", idx.size(), a.by);
   for (const auto r : rows) fmt::print("{:10.4g}  {}\n", score(r), idx.path(r));
   for (const auto r : index::vanished(idx, rows))
     fmt::print(stderr, "note: {} is gone since it was indexed\n", idx.path(r));
@@ -70,8 +72,8 @@ void add_outliers_command(CLI::App& app) {
   auto a = std::make_shared<OutliersArgs>();
   auto* c = app.add_subcommand("outliers", "Images of an index that do not belong, strangest first");
   c->add_option("INDEX", a->index, "Index file")->required();
-  c->add_option("--by", a->by, "energy, neighbours, mahalanobis or combined")
-      ->check(CLI::IsMember({"energy", "neighbours", "mahalanobis", "combined"}))
+  c->add_option("--by", a->by, "energy, neighbours, mahalanobis, combined, or auto: what told strangers best")
+      ->check(CLI::IsMember({"auto", "energy", "neighbours", "mahalanobis", "combined"}))
       ->capture_default_str();
   c->add_option("--top", a->top, "How many are shown")
       ->check(CLI::Range(int64_t{1}, int64_t{100000}))

@@ -130,7 +130,6 @@ std::vector<StrangerMeasure> measure_strangers(const density::Density& density, 
   const auto features =
       both([&](const data::ImageSet& s) { return eval::features(*density.model.encoder, s); });
   const auto energies = both([&](const data::ImageSet& s) { return density::energies(density, s); });
-  auto pixels = both([](const data::ImageSet& s) { return eval::pixel_features(s); });
   std::vector<StrangerMeasure> out;
   const auto judge = [&](const std::string& name, const torch::Tensor& x, const torch::Tensor& e,
                          const std::string& by) {
@@ -141,7 +140,9 @@ std::vector<StrangerMeasure> measure_strangers(const density::Density& density, 
   };
   for (const auto* by : {"energy", "neighbours", "mahalanobis", "combined"})
     judge("encoder", features, energies, by);
-  // Pixels by distance of their directions, as features are.
+  // Pixels by distance of their directions, as features are; only of images of one size.
+  if (own.height() != strangers.height() || own.width() != strangers.width()) return out;
+  const auto pixels = both([](const data::ImageSet& s) { return eval::pixel_features(s); });
   for (const auto* by : {"neighbours", "mahalanobis"}) judge("pixels", pixels, {}, by);
   return out;
 }

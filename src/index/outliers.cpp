@@ -13,8 +13,15 @@ torch::Tensor outlier_scores(const Index& index, const OutlierOptions& o) {
                         index.file().string());
 }
 
+std::string choose_score(int64_t images, int64_t features, bool energies) {
+  const bool enough = images >= 3 * features;
+  return energies ? (enough ? "combined" : "energy") : (enough ? "mahalanobis" : "neighbours");
+}
+
 torch::Tensor outlier_scores(const torch::Tensor& features, const torch::Tensor& energies,
-                             const OutlierOptions& o, const std::string& where) {
+                             const OutlierOptions& options, const std::string& where) {
+  auto o = options;
+  if (o.by == "auto") o.by = choose_score(features.size(0), features.size(1), energies.defined());
   const bool energy = o.by == "energy" || o.by == "combined";
   if (!energy && o.by != "neighbours" && o.by != "mahalanobis")
     core::usage_error("outliers",

@@ -8,9 +8,9 @@
 namespace ebclr::index {
 
 /// "energy", "neighbours" (distance to the k-th nearest other image), "mahalanobis" (distance from the mean
-/// of all), or "combined" (standardised energy and Mahalanobis distance added up).
+/// of all), or "combined" (standardised energy and Mahalanobis distance added up); "auto": see choose_score.
 struct OutlierOptions {
-  std::string by = "mahalanobis";
+  std::string by = "auto";
   int64_t k = 10;
 };
 
@@ -21,6 +21,10 @@ torch::Tensor outlier_scores(const Index& index, const OutlierOptions& options);
 /// errors.
 torch::Tensor outlier_scores(const torch::Tensor& features, const torch::Tensor& energies,
                              const OutlierOptions& options, const std::string& where);
+
+/// The score that told strangers best (docs/index.md): combined where there are energies and enough images
+/// for a covariance (three per feature), else energy; without energies mahalanobis, else neighbours.
+std::string choose_score(int64_t images, int64_t features, bool energies);
 
 /// Rows from the strangest on, int64 [N].
 torch::Tensor strangest(const torch::Tensor& scores);

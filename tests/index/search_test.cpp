@@ -84,6 +84,10 @@ TEST(Outliers, AStrangerComesFirst) {
     EXPECT_EQ(strangest(outlier_scores(index, {.by = by}))[0].item<int64_t>(), 77) << by;
   EXPECT_EQ(strangest(outlier_scores(index, {.by = "energy"}))[0].item<int64_t>(), 199);
   EXPECT_EQ(outlier_scores(index, {.by = "combined"}).size(0), 200);
+  EXPECT_TRUE(torch::equal(outlier_scores(index, {}), outlier_scores(index, {.by = "combined"})));
+  EXPECT_EQ(choose_score(40, 128, true), "energy");
+  EXPECT_EQ(choose_score(40, 128, false), "neighbours");
+  EXPECT_EQ(choose_score(4000, 128, false), "mahalanobis");
   testing::expect_error(
       core::ExitCode::kUsage, [&] { outlier_scores(index, {.by = "mood"}); }, "choose energy");
   c.info.has_energies = false;
