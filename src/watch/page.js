@@ -470,6 +470,7 @@
         }))],
         hooks: {
           drawAxes: [backing],
+          draw: [(u) => { figure.dataset.range = u.scales.x.min + " " + u.scales.x.max; }],
           setCursor: [readOut],
           setSelect: [(u) => {
             if (u.select.width < 5) return;
@@ -504,7 +505,6 @@
       // What the picture says, for those who do not see it, and for tests.
       said.textContent = lines.slice(0, 12).map((l) => l.label + ": " + show(l.y.findLast((v) => v !== null) ?? null)).join("; ");
       figure.dataset.points = data.slice(1).reduce((n, y) => n + y.filter((v) => v !== null).length, 0);
-      figure.dataset.range = plot.scales.x.min + " " + plot.scales.x.max;
       stale = false;
     };
     new ResizeObserver(() => { if (plot && box.clientWidth > 0) plot.setSize({ width: box.clientWidth, height: box.clientHeight }); }).observe(box);

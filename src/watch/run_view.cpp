@@ -236,6 +236,7 @@ void RunView::start_over() {
   monitor_.points.clear();
   incidents_.clear();
   recent_.clear();
+  gave_up_ = false;
   damaged_ = 0;
 }
 
@@ -255,6 +256,7 @@ void RunView::take(const run::MetricRecord& r, uint64_t offset, bool into_curves
       if (key == "failed_step" && std::isfinite(value)) incident.step = value;
     if (incidents_.size() >= 200) incidents_.erase(incidents_.begin());
     incidents_.push_back(std::move(incident));
+    gave_up_ = r.event == "gave_up";
     if (r.event == "rollback") {
       curves_.forget_after(r.step);
       std::erase_if(monitor_.points, [&](const AccuracyPoint& p) { return p.step > r.step; });
@@ -263,6 +265,7 @@ void RunView::take(const run::MetricRecord& r, uint64_t offset, bool into_curves
   }
   if (!std::isfinite(r.epoch)) return;
   newest_ = r;
+  gave_up_ = false;  // somebody went on
   recent_.emplace_back(r.epoch, r.seconds);
   if (recent_.size() > 200) recent_.erase(recent_.begin(), recent_.begin() + 100);
   if (into_curves) curves_.add(r, offset);
@@ -417,13 +420,12 @@ bool RunView::decide(const std::vector<HeldLock>& locks) {
   const bool growing = seen_growing_ && std::chrono::steady_clock::now() - grew_ < kGrowing;
   const bool finished = summary_.is_object() && summary_.value("finished", json(false)) == true &&
                         !(newest_.step > number_of(summary_, "steps"));
-  const bool gave_up = !incidents_.empty() && incidents_.back().kind == "gave_up";
   State now = State::kStopped;
   if (finished && !held) {
     now = State::kFinished;
   } else if (held) {
     now = newest_.step > 0 ? State::kRunning : State::kStarting;
-  } else if (gave_up) {
+  } else if (gave_up_) {
     now = State::kGaveUp;
   } else if (growing && !said_stopped_) {
     now = State::kRunning;

@@ -133,7 +133,7 @@ class RunView {
   std::optional<run::Config> config_;
   std::string config_problem_;
   nlohmann::json summary_;
-  bool said_stopped_ = false;
+  bool said_stopped_ = false, gave_up_ = false;
   std::vector<int64_t> samples_;
   State state_ = State::kStarting;
   std::chrono::steady_clock::time_point grew_{};

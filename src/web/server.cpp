@@ -423,32 +423,27 @@ struct Server::Impl {
     auto events = make(request);
     auto last = Clock::now();
     r.status = 200;
-    r.set_chunked_content_provider("text/event-stream",
-                                   [this, events, place, last](size_t, httplib::DataSink& sink) mutable {
-                                     if (stopping) {
-                                       sink.done();
-                                       return true;
-                                     }
-                                     const auto text = events();
-                                     if (!text) {
-                                       sink.done();
-                                       return true;
-                                     }
-                                     std::string out;
-                                     if (!text->empty()) {
-                                       // No event of ours has line ends of its own, but one that had would
-                                       // stay one event.
-                                       out = "data: ";
-                                       for (const char c : *text)
-                                         out += c == '\n' ? std::string("\ndata: ") : std::string(1, c);
-                                       out += "\n\n";
-                                     } else if (Clock::now() - last > std::chrono::seconds(10)) {
-                                       out = ":\n\n";  // still here
-                                     }
-                                     if (out.empty()) return true;
-                                     last = Clock::now();
-                                     return sink.write(out.data(), out.size());
-                                   });
+    const auto tell = [this, events, place, last](size_t, httplib::DataSink& sink) mutable {
+      if (!sink.is_writable()) return false;  // the listener has gone
+      const auto text = stopping ? std::nullopt : events();
+      if (!text) {
+        sink.done();
+        return true;
+      }
+      std::string out;
+      if (!text->empty()) {
+        // No event of ours has line ends of its own, but one that had would stay one event.
+        out = "data: ";
+        for (const char c : *text) out += c == '\n' ? std::string("\ndata: ") : std::string(1, c);
+        out += "\n\n";
+      } else if (Clock::now() - last > std::chrono::seconds(10)) {
+        out = ":\n\n";  // still here
+      }
+      if (out.empty()) return true;
+      last = Clock::now();
+      return sink.write(out.data(), out.size());
+    };
+    r.set_chunked_content_provider("text/event-stream", tell);
   }
 };
 

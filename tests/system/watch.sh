@@ -114,7 +114,7 @@ kill -TERM "$server"
 wait "$server" || fail "it does not end in peace"
 
 # A training shows its own page, and goes on when the page cannot be served.
-"$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 100000 --watch --out runs/live 2>live.txt &
+"$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 100000 --set guard.collapse=0 --watch --out runs/live 2>live.txt &
 trainer=$!
 started+=("$trainer")
 for _ in $(seq 300); do grep -q '^watch at ' live.txt && [ -s runs/live/metrics.jsonl ] && break; sleep 0.1; done

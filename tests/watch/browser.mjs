@@ -42,7 +42,9 @@ const chartOf = (key) => {
   // Is anything painted?
   let painted = 0;
   if (canvas && canvas.width > 0) {
-    const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+    const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
+    copy.drawImage(canvas, 0, 0);
+    const pixels = copy.getImageData(0, 0, canvas.width, canvas.height).data;
     for (let i = 3; i < pixels.length; i += 4) if (pixels[i] > 0) ++painted;
   }
   return { points: Number(f.dataset.points ?? 0), range: (f.dataset.range ?? "").split(" ").map(Number), said: f.querySelector(".unseen").textContent, painted };
@@ -174,7 +176,7 @@ try {
   await until("what differs", () => ask(() => document.getElementById("keys").textContent), (t) => t.includes("method.name") && t.includes("simclr"));
   await until("the log", () => ask(() => document.getElementById("tail").textContent), (t) => t.includes("simclr on"));
   await until("a run that appeared later", () => ask(rowsOf), (r) => r.some((x) => x.name === "later"));
-  await ask(() => document.getElementById("all").click());
+  await ask(() => { scrollTo(0, 0); document.getElementById("all").click(); });
   await until("all runs in one chart", () => ask(chartOf, "loss"), (c) => c && c.said.split(";").length >= 4);
   await ask(() => { const f = document.getElementById("filter"); f.value = "crash"; f.dispatchEvent(new Event("input")); });
   expect("the filter filters", (await ask(() => document.querySelectorAll("#runs .run:not([hidden])").length)) === 1);

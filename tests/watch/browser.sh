@@ -5,9 +5,8 @@ if [ -z "$browser" ] || ! command -v node >/dev/null; then
   echo "no Chromium or no node here; tools/install-deps --browser installs them"
   exit 77
 fi
+shots=${2:+$(realpath "$2")}
 source "$here/../system/lib.sh" "$1"
-shots=${2:-}
-[ -z "$shots" ] || shots=$(realpath "$OLDPWD/$shots")
 started=()
 cleanup() {
   for p in "${started[@]}"; do kill -9 "$p" 2>/dev/null || true; done
@@ -15,7 +14,7 @@ cleanup() {
 }
 trap cleanup EXIT
 
-JUDGED=(--set log.samples_every=1 --set monitor.knn_every=1 --set monitor.train=40 --set monitor.test=20 --threads 1)
+JUDGED=(--set log.samples_every=1 --set monitor.knn_every=1 --set monitor.train=40 --set monitor.test=20 --set guard.collapse=0)
 # One that is done, with a name that a careless page would take for markup.
 "$EBCLR" train "${SMALL[@]}" --epochs 3 --set method.name=simclr --set 'monitor.knn_every=1' --set monitor.train=40 \
   --set monitor.test=20 --out 'runs/<img src=x onerror=alert(1)>'
@@ -23,7 +22,7 @@ JUDGED=(--set log.samples_every=1 --set monitor.knn_every=1 --set monitor.train=
 "$EBCLR" train "${SMALL_EBCLR[@]}" "${JUDGED[@]}" --epochs 100000 --out runs/crashed &
 victim=$!
 started+=("$victim")
-for _ in $(seq 300); do [ "$(wc -l <runs/crashed/metrics.jsonl 2>/dev/null || echo 0)" -gt 12 ] && break; sleep 0.2; done
+for _ in $(seq 300); do [ -e runs/crashed/samples/epoch-0002.png ] && break; sleep 0.2; done
 kill -9 "$victim"
 wait "$victim" 2>/dev/null || true
 # One that trains meanwhile.
