@@ -414,7 +414,7 @@ TEST_F(Collected, TablesHoldOursAndThePapers) {
   EXPECT_THAT(md, HasSubstr("- machine: two cores"));
   const auto csv = to_csv(r);
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1 + 9);  // a header, three points of three runs
-  EXPECT_THAT(csv, HasSubstr("mine,tiny,ebclr,,0,knn,shapes,2,20.00,5800,0.700000,700,1000"));
+  EXPECT_THAT(csv, HasSubstr("mine,tiny,ebclr,,0,knn,shapes,100,20.00,5800,0.700000,700,1000"));
 }
 
 TEST_F(Collected, FindingsOfAnotherJudgingOrConfigurationDoNotCount) {
