@@ -189,7 +189,9 @@ TEST(Simsiam, PredictorCanKeepItsLearningRate) {
   EXPECT_FALSE(groups[0].fixed_lr);
   EXPECT_TRUE(groups[1].fixed_lr);
   o.simsiam.fixed_predictor_lr = false;
-  EXPECT_FALSE(make_method(o, {})->parameter_groups()[1].fixed_lr);
+  groups = make_method(o, {})->parameter_groups();
+  ASSERT_EQ(groups.size(), 1u);
+  EXPECT_FALSE(groups[0].fixed_lr);
 }
 
 TEST(Simsiam, CollapsesWithoutStopGradientAndTheSpreadShowsIt) {
