@@ -10,9 +10,9 @@
 namespace ebclr::index {
 
 struct DuplicateOptions {
-  double similarity = 0.9;  ///< of features: pairs below are not looked at closer
-  double agreement = 0.9;   ///< of the small pictures at their best alignment: pairs below are no copies
-  int64_t neighbours = 16;  ///< of each image that are looked at
+  double similarity = 0.95;  ///< of features: pairs below are not looked at closer
+  double agreement = 0.97;   ///< of the small pictures at their best alignment: pairs below are no copies
+  int64_t neighbours = 16;   ///< of each image that are looked at
   std::function<void(double)> progress = {};
 };
 

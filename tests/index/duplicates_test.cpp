@@ -65,7 +65,7 @@ TEST(Duplicates, GroupsHoldCopiesAndNothingElse) {
   c.small[6] = c.small[5];
   c.records[30].bytes = 9000;
   write_index(dir / "a.idx", c);
-  const auto groups = find_duplicates(Index::open(dir / "a.idx"), {});
+  const auto groups = find_duplicates(Index::open(dir / "a.idx"), {.similarity = 0.9, .agreement = 0.9});
   ASSERT_EQ(groups.size(), 2u);
   EXPECT_EQ(groups[0].rows, (std::vector<int64_t>{30, 40, 3})) << "the largest file first";
   EXPECT_EQ(groups[0].exact, (std::vector<bool>{true, false, false}));
