@@ -67,7 +67,7 @@ torch::Tensor fingerprint(const std::filesystem::path& run) {
 TEST(Api, ConfigurationSetsReadsAndChecks) {
   ebclr::Configuration c;
   EXPECT_EQ(c.get("sampler.steps"), "10");
-  c.set("sampler.steps", 7).set("method.tau", 0.25).set("buffer.half", true);
+  c.set("sampler.steps", 7).set("method.tau", 0.25).set("data.grayscale", true);
   EXPECT_EQ(c.get("sampler.steps"), "7");
   EXPECT_EQ(c.get("method.tau"), "0.25");
   // Two keys that must fit each other may be set one after the other.
