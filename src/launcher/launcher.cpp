@@ -1,5 +1,5 @@
 // `ebclr` as a user starts it: answers --help and --version by itself, in a millisecond, and for everything
-// else becomes the program proper (same process, same arguments), which takes some 0.3 s to load libtorch.
+// else becomes the program proper (same process, same arguments), which takes some 0.4 s to load libtorch.
 // docs/decisions/0010 says more.
 
 #include <cerrno>
