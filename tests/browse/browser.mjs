@@ -61,7 +61,7 @@ try {
     return r.result.value;
   };
   const until = async (expression, what) => {
-    for (let i = 0; i < 150; ++i) { if (await ask(expression)) return true; await sleep(200); }
+    for (let i = 0; i < 150; ++i) { if (await ask("document.body && (" + expression + ")")) return true; await sleep(200); }
     problems.push(what);
     return false;
   };

