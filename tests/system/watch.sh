@@ -132,8 +132,26 @@ kill -TERM "$trainer"
 wait "$trainer" && fail "no code for an interruption"
 grep -q '  stopped at step ' runs/live/train.log || fail "the log does not say that it was stopped"
 
-# A study shows its plan.
-"$EBCLR" reproduce table1 --scale tiny --plan --no-fetch --watch --out study >/dev/null || fail "--plan with --watch"
+# A study shows its plan, and its cells as they fill in.
+cat >mine.yaml <<'YAML'
+title: two methods <on> shapes
+judges: [knn]
+rows: {axis: method, key: method.name, values: [simclr, ebclr]}
+fixed: {data.source: shapes, data.limit: 120, encoder.width: 8, train.batch_size: 16, train.epochs: 3, buffer.size: 120,
+        sampler.steps: 2, log.every: 1, checkpoint.keep_every: 1}
+YAML
+"$EBCLR" reproduce mine.yaml --scale tiny --plan --watch --out study >plan.txt 2>plan.err || fail "--plan with --watch: $(cat plan.err)"
+grep -q '^watch at ' plan.err && fail "a plan alone served a page"
+"$EBCLR" reproduce mine.yaml --scale tiny --watch --out study >study.txt 2>study.err &
+study=$!
+started+=("$study")
+for _ in $(seq 300); do grep -q '^watch at ' study.err && break; sleep 0.1; done
+address=$(sed -nE 's/^watch at (http:[^ ]*).*/\1/p' study.err)
+hear 120 >events.txt # until the study ends
+wait "$study" || fail "the study failed: $(cat study.err)"
+for part in '"title":"two methods <on> shapes"' '"state":"running"' '"state":"done"' '"score":"[0-9.]* %"' '"rows":\["EBCLR"\|"rows":\["SimCLR"\|"rows":\["simclr"'; do
+  grep -q -- "$part" events.txt || fail "the study's page never said $part: $(grep -o '"study".\{300\}' events.txt | tail -n 1)"
+done
 
 # Event files for TensorBoard come when asked for. tests/train decodes them.
 [ -z "$(ls runs/one/events.out.tfevents.* 2>/dev/null)" ] || fail "event files without being asked"
