@@ -18,6 +18,8 @@ serve() {
   [ -n "$address" ] || fail "no address: $(cat watch.txt warn.txt)"
 }
 ask() { curl -sS --max-time 20 "$@"; }
+# hear SECONDS: what the event stream says meanwhile.
+hear() { curl -s --max-time "$1" -N "${address}events" || true; }
 code() { curl -sS --max-time 20 -o /dev/null -w '%{http_code}' "$@"; }
 want() { # want CODE CURL-ARGUMENTS...
   local wanted=$1 got
@@ -40,30 +42,31 @@ done
 for f in page.js page.css uplot.js uplot.css about; do want 200 "${address}$f"; done
 
 # The first event names all runs; text stays text.
-ask --max-time 3 -N "${address}events" >events.txt || true
+hear 3 >events.txt
 grep -q '^data: {"runs":\[' events.txt || fail "events: $(head -c 300 events.txt)"
 for part in '"name":"one"' '"state":"finished"' '"name":"<script>two"' '"samples":\[1,2\]' '"method":"byol"'; do
   grep -q -- "$part" events.txt || fail "no $part in $(head -c 2000 events.txt)"
 done
 ask "${address}series?ask=0.0.0.0,1.0.0.0" >/dev/null # from now on their curves are read
 for _ in $(seq 50); do
-  ask --max-time 2 -N "${address}events" >/dev/null || true
+  hear 2 >/dev/null
   ask "${address}series?ask=0.0.0.0,1.0.0.0" >series.txt
   grep -q '"loss":{"mean":\[[-0-9]' series.txt && break
 done
 grep -q '"step":\[1,2,3,4,5,6' series.txt || fail "series: $(head -c 300 series.txt)"
 ask "${address}detail?runs=0&x=epoch&low=0.2&high=0.5" | grep -q '"loss"' || fail "no detail"
-ask "${address}config?runs=0" | grep -q '"train.epochs":"2"' || fail "no configuration"
-ask "${address}log?run=0" | grep -q 'ebclr on shapes' || fail "no log"
-ask -o picture.png "${address}sample?run=0&epoch=2"
+# Folders are numbered in their order: "<script>two" is 0, "one" is 1.
+ask "${address}config?runs=1" | grep -q '"train.epochs":"2"' || fail "no configuration"
+ask "${address}log?run=1" | grep -q 'ebclr on shapes' || fail "no log"
+ask -o picture.png "${address}sample?run=1&epoch=2"
 cmp -s picture.png runs/one/samples/epoch-0002.png || fail "another picture"
 
 # Paths do not reach the file system.
 for path in ../secret.txt %2e%2e/secret.txt ..%2fsecret.txt runs/one/config.yaml //etc/passwd etc/passwd; do
   want 404 --path-as-is "${address}$path"
 done
-for query in 'sample?run=0&epoch=../../../secret' 'sample?run=0&epoch=3' 'sample?run=9&epoch=1' 'sample?run=-1&epoch=1' 'log?run=..' \
-  'log' 'log?run=99999999999999999999' 'sample?run=0&epoch=1e0'; do
+for query in 'sample?run=1&epoch=../../../secret' 'sample?run=1&epoch=3' 'sample?run=9&epoch=1' 'sample?run=-1&epoch=1' 'log?run=..' \
+  'log' 'log?run=99999999999999999999' 'sample?run=1&epoch=1e0'; do
   want 404 "${address}$query"
 done
 for query in 'series?ask=x' 'series?ask=0.0.0' 'series?ask=-1.0.0.0' 'detail?runs=0&low=nan&high=1' 'detail?runs=a&low=0&high=1' 'config?runs=..'; do
@@ -119,7 +122,7 @@ trainer=$!
 started+=("$trainer")
 for _ in $(seq 300); do grep -q '^watch at ' live.txt && [ -s runs/live/metrics.jsonl ] && break; sleep 0.1; done
 address=$(sed -nE 's/^watch at (http:[^ ]*).*/\1/p' live.txt)
-ask --max-time 4 -N "${address}events" >events.txt || true
+hear 4 >events.txt
 grep -q '"state":"running"' events.txt || fail "events: $(head -c 1000 events.txt)"
 port=${address#http://127.0.0.1:}
 "$EBCLR" train "${SMALL[@]}" --epochs 1 --set method.name=simclr --watch --watch-port "${port%/}" --out runs/other 2>other.txt ||
@@ -129,8 +132,26 @@ kill -TERM "$trainer"
 wait "$trainer" && fail "no code for an interruption"
 grep -q '  stopped at step ' runs/live/train.log || fail "the log does not say that it was stopped"
 
-# A study shows its plan.
-"$EBCLR" reproduce table1 --scale tiny --plan --no-fetch --watch --out study >/dev/null || fail "--plan with --watch"
+# A study shows its plan, and its cells as they fill in.
+cat >mine.yaml <<'YAML'
+title: two methods <on> shapes
+judges: [knn]
+rows: {axis: method, key: method.name, values: [simclr, ebclr]}
+fixed: {data.source: shapes, data.limit: 120, encoder.width: 8, train.batch_size: 16, train.epochs: 3, buffer.size: 120,
+        sampler.steps: 2, log.every: 1, checkpoint.keep_every: 1}
+YAML
+"$EBCLR" reproduce mine.yaml --scale tiny --plan --watch --out study >plan.txt 2>plan.err || fail "--plan with --watch: $(cat plan.err)"
+grep -q '^watch at ' plan.err && fail "a plan alone served a page"
+"$EBCLR" reproduce mine.yaml --scale tiny --watch --out study >study.txt 2>study.err &
+study=$!
+started+=("$study")
+for _ in $(seq 300); do grep -q '^watch at ' study.err && break; sleep 0.1; done
+address=$(sed -nE 's/^watch at (http:[^ ]*).*/\1/p' study.err)
+hear 120 >events.txt # until the study ends
+wait "$study" || fail "the study failed: $(cat study.err)"
+for part in '"title":"two methods <on> shapes"' '"state":"running"' '"state":"done"' '"score":"[0-9.]* %"' '"rows":\["EBCLR"\|"rows":\["SimCLR"\|"rows":\["simclr"'; do
+  grep -q -- "$part" events.txt || fail "the study's page never said $part: $(grep -o '"study".\{300\}' events.txt | tail -n 1)"
+done
 
 # Event files for TensorBoard come when asked for. tests/train decodes them.
 [ -z "$(ls runs/one/events.out.tfevents.* 2>/dev/null)" ] || fail "event files without being asked"
