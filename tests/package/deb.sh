@@ -26,7 +26,7 @@ done
   fail "dependencies of libebclr-dev: $(dpkg-deb -f "$development" Depends)"
 for p in "$program" "$library" "$development"; do dpkg-deb -x "$p" "$tmp/root"; done
 [ "$("$tmp/root/usr/bin/ebclr" --version)" = "ebclr $version" ] || fail "the packaged program's version"
-"$tmp/root/usr/bin/ebclr" config list | grep -q quick/ebclr_cifar10 || fail "the packaged program does not run"
+"$tmp/root/usr/bin/ebclr" config list | grep quick/ebclr_cifar10 >/dev/null || fail "the packaged program does not run"
 for f in bin/ebclr libexec/ebclr/ebclr share/man/man1/ebclr-train.1 include/ebclr/ebclr.h \
   share/bash-completion/completions/ebclr; do
   [ -e "$tmp/root/usr/$f" ] || fail "usr/$f is in no package"

@@ -11,7 +11,7 @@ fail() { echo "FAILED: $*" >&2; exit 1; }
 lib=$(dirname "$(find "$tmp/usr" -name 'libebclr.so')")
 [ -x "$tmp/usr/bin/ebclr" ] || fail "the program is not installed"
 [ "$("$tmp/usr/bin/ebclr" --version)" = "ebclr $(head -n1 "$source/VERSION")" ] || fail "the installed program's version"
-"$tmp/usr/bin/ebclr" config list | grep -q quick/ebclr_cifar10 || fail "the installed launcher does not find the program"
+"$tmp/usr/bin/ebclr" config list | grep quick/ebclr_cifar10 >/dev/null || fail "the installed launcher does not find the program"
 for f in share/man/man1/ebclr.1 share/man/man1/ebclr-train.1 share/bash-completion/completions/ebclr \
   share/zsh/vendor-completions/_ebclr share/fish/vendor_completions.d/ebclr.fish; do
   [ -s "$tmp/usr/$f" ] || fail "$f is not installed"
