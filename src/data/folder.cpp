@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <unordered_map>
 
 #include "core/error.h"
@@ -263,11 +264,22 @@ TrainTest load_folder(const SourceOptions& o, const LoadContext& context) {
                                             : "rest",
                                file.stamp.size, decoded.digests[i]});
   }
-  if (!context.rest)
+  // Files that cannot be read are listed too: on the next look they are not new.
+  std::unordered_map<std::string, uint64_t> bytes_of;
+  for (const auto& f : l.found.files) bytes_of[f.path] = f.stamp.size;
+  for (const auto& p : decoded.problems)
+    out.list.images.push_back({p.path, "unreadable", bytes_of[p.path], ""});
+  if (!context.rest) {
+    std::set<std::string> unreadable;
+    if (context.list)
+      for (const auto& i : context.list->images)
+        if (i.split == "unreadable") unreadable.insert(i.path);
     for (const auto r : parts.rest) {
       const auto& file = l.found.files[static_cast<size_t>(r)];
-      out.list.images.push_back({file.path, "rest", file.stamp.size, ""});
+      out.list.images.push_back(
+          {file.path, unreadable.contains(file.path) ? "unreadable" : "rest", file.stamp.size, ""});
     }
+  }
   out.decoded = decoded.decoded;
   return out;
 }

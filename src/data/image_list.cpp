@@ -17,7 +17,7 @@ namespace ebclr::data {
 std::string ImageList::fingerprint() const {
   std::string text;
   for (const auto& i : images)
-    if (i.split != "rest") text += fmt::format("{} {} {}\n", i.split, i.digest, i.path);
+    if (i.used()) text += fmt::format("{} {} {}\n", i.split, i.digest, i.path);
   return core::sha256(std::as_bytes(std::span(text.data(), text.size()))).substr(0, 32);
 }
 
@@ -27,7 +27,7 @@ ListChanges compare(const ImageList& then, const ImageList& now) {
   for (const auto& i : now.images) after[i.path] = &i;
   ListChanges out;
   for (const auto& i : then.images) {
-    if (i.split == "rest") continue;
+    if (!i.used()) continue;
     const auto it = after.find(i.path);
     if (it == after.end()) {
       out.missing.push_back(i.path);
@@ -68,7 +68,8 @@ ImageList read_image_list(const std::filesystem::path& path) {
     const auto& f = rows[r].fields;
     if (r == 0 && f.size() == 4 && f[0] == "path") continue;
     ListedImage i;
-    const bool good = f.size() == 4 && !f[0].empty() && (f[1] == "train" || f[1] == "test" || f[1] == "rest");
+    const bool good = f.size() == 4 && !f[0].empty() &&
+                      (f[1] == "train" || f[1] == "test" || f[1] == "rest" || f[1] == "unreadable");
     const auto end = good ? f[2].data() + f[2].size() : nullptr;
     if (!good || std::from_chars(f[2].data(), end, i.bytes).ptr != end)
       core::usage_error(kComponent, fmt::format("{}: line {}: expected path,split,bytes,digest",

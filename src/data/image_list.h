@@ -11,9 +11,12 @@ namespace ebclr::data {
 
 struct ListedImage {
   std::string path;    ///< relative to the folder, with '/'
-  std::string split;   ///< "train", "test", or "rest" for what a limit left out
+  std::string split;   ///< "train", "test", "rest" for what a limit left out, or "unreadable"
   uint64_t bytes = 0;  ///< size of the file
-  std::string digest;  ///< first 32 hex digits of its SHA-256; empty for "rest", which was not read
+  std::string digest;  ///< first 32 hex digits of its SHA-256; empty where it was not read
+
+  /// Part of what was trained or tested on.
+  bool used() const { return split == "train" || split == "test"; }
 };
 
 /// In the order of the set: train, test, rest.
@@ -33,7 +36,7 @@ struct ListChanges {
   std::string text() const;
 };
 
-/// Compares train and test; "rest" does not matter.
+/// Compares train and test; other files only matter when they are new.
 ListChanges compare(const ImageList& then, const ImageList& now);
 
 /// path,split,bytes,digest with a header line.

@@ -219,6 +219,21 @@ TEST(ImageList, SplitIsKeptByFile) {
   EXPECT_EQ(load(there, {.list = &list}).list.fingerprint(), list.fingerprint());
 }
 
+TEST(ImageList, UnreadableFilesAreNotNewLater) {
+  const Scratch dir;
+  for (int i = 0; i < 8; ++i) dir.write(fmt::format("{}.png", i), grey_png(i));
+  dir.write("bad.png", "no image");
+  const SourceOptions o{.source = dir.path().string(), .image_size = 16, .test_fraction = 0.25};
+  const auto list = load(o).list;
+  EXPECT_EQ(list.images.back().split, "unreadable");
+  const auto later = load(o, {.list = &list});
+  EXPECT_TRUE(compare(list, later.list).none()) << compare(list, later.list).text();
+  EXPECT_EQ(later.list.fingerprint(), list.fingerprint());
+  EXPECT_TRUE(compare(later.list, load(o, {.list = &later.list}).list).none());
+  // Whoever asks for everything is told again.
+  EXPECT_EQ(load(o, {.list = &list, .rest = true}).problems.size(), 1u);
+}
+
 TEST(ImageList, StrangeNamesSurvive) {
   ImageList list{{{"a,\"b\"\nc\xff.png", "train", 12, "00ff"}, {"plain.jpg", "rest", 3, ""}}};
   const Scratch dir;

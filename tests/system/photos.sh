@@ -27,7 +27,8 @@ PY
 expect_error 2 "ends in .png" "$EBCLR" data show photos --out sheet.svg
 
 # Settings are chosen and said; the run ends in the time that was given to it, roughly.
-QUICK=(--set encoder.width=8 --set head.out=16 --set sampler.steps=2 --set train.batch_size=8 --threads 1)
+QUICK=(--set encoder.width=8 --set head.out=16 --set sampler.steps=2 --set train.batch_size=8 --threads 1
+  --set guard.collapse=0)  # noise in a tiny network says little about collapse
 "$EBCLR" train --data photos --image-size 32 --budget 2s "${QUICK[@]}" --epochs 2 --out run >train.txt 2>&1 || fail "$(cat train.txt)"
 grep -q 'chosen for them' train.txt && grep -q 'expected end' train.txt || fail "what was chosen is not said: $(cat train.txt)"
 grep -q 'ebclr report run' train.txt || fail "what to do next without labels: $(tail -n 3 train.txt)"
@@ -45,7 +46,7 @@ mkdir elsewhere && cd elsewhere
 python3 - <<'PY' || fail "embed, energy"
 import csv, json
 rows = list(csv.DictReader(open("all.csv", newline="")))
-listed = {r["path"]: r["split"] for r in csv.DictReader(open("../run/images.csv", newline=""))}
+listed = {r["path"]: r["split"] for r in csv.DictReader(open("../run/images.csv", newline="")) if r["split"] != "unreadable"}
 assert len(rows) == 40 == json.load(open("embed.json"))["images"], len(rows)
 assert {r["file"]: r["split"] for r in rows} == listed, "the split is not that of the run"
 assert sorted(set(listed.values())) == ["test", "train"], set(listed.values())
