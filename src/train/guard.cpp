@@ -78,7 +78,8 @@ std::optional<std::string> Guard::fault(const Signs& signs) const {
       return fmt::format("the output norm {:.3g} ran away (limit {:.3g})", value, options_.max_output_norm);
   }
   // Later it is a warning: what was learnt until then may be worth having.
-  if (collapsed(signs) && signs.position.epoch < options_.collapse_epochs) return collapse_text(signs);
+  if (signs.position.epoch < options_.collapse_epochs && collapsed(signs) && is_lasting(signs))
+    return collapse_text(signs);
   if (!signs.grad_norm) return std::nullopt;
   if (!std::isfinite(*signs.grad_norm)) return "the gradient is not finite";
   if (*signs.grad_norm > options_.max_grad_norm)
@@ -93,8 +94,22 @@ bool Guard::collapsed(const Signs& signs) const {
          *signs.spread < options_.collapse * healthy_spread(signs) && *signs.spread < 0.5 * widest_spread_;
 }
 
+// The spread of a small batch halves and doubles from step to step: a fault has fallen further, or stays
+// down.
+bool Guard::is_lasting(const Signs& signs) const {
+  constexpr double kFell = 0.1;
+  constexpr int64_t kSteps = 100;
+  return *signs.spread < kFell * widest_spread_ ||
+         (collapsed_since_ >= 0 && signs.position.step - collapsed_since_ >= kSteps);
+}
+
 std::optional<std::string> Guard::warning(const Signs& signs) {
   if (!signs.spread) return std::nullopt;
+  if (!collapsed(signs)) {
+    collapsed_since_ = -1;
+  } else if (collapsed_since_ < 0) {
+    collapsed_since_ = signs.position.step;
+  }
   widest_spread_ = std::max(widest_spread_, *signs.spread);
   if (*signs.spread > 2 * options_.collapse * healthy_spread(signs)) collapse_warned_ = false;
   if (!collapsed(signs) || collapse_warned_) return std::nullopt;
@@ -147,12 +162,16 @@ void Guard::rolled_back(const run::Position& failed, const run::CheckpointId& id
   failed_step_ = std::max(failed_step_, failed.step + 1);
   good_ = id;  // what was good stays so
   candidates_.clear();
+  collapsed_since_ = -1;
 }
 
 // Which checkpoints are good is no part of it: that follows from the files, and an interruption makes one
 // more.
 nlohmann::json Guard::state() const {
-  return {{"tries", tries_}, {"failed_step", failed_step_}, {"widest_spread", widest_spread_}};
+  return {{"tries", tries_},
+          {"failed_step", failed_step_},
+          {"widest_spread", widest_spread_},
+          {"collapsed_since", collapsed_since_}};
 }
 
 void Guard::load_state(const nlohmann::json& small, const run::Position& position) {
@@ -163,6 +182,7 @@ void Guard::load_state(const nlohmann::json& small, const run::Position& positio
   tries_ = small.at("guard").at("tries").get<int64_t>();
   failed_step_ = small.at("guard").at("failed_step").get<int64_t>();
   widest_spread_ = small.at("guard").value("widest_spread", 0.0);
+  collapsed_since_ = small.at("guard").value("collapsed_since", int64_t{-1});
 }
 
 }  // namespace ebclr::train

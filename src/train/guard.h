@@ -72,6 +72,8 @@ class Guard {
   void trim();
   /// Have the projections fallen into one point?
   bool collapsed(const Signs& signs) const;
+  /// Is that more than a passing dip?
+  bool is_lasting(const Signs& signs) const;
 
   run::GuardOptions options_;
   std::vector<methods::MetricLimit> limits_;
@@ -84,6 +86,7 @@ class Guard {
   double lr_scale_ = 1;
   double widest_spread_ = 0;
   bool collapse_warned_ = false;
+  int64_t collapsed_since_ = -1;  // step; -1: they have not
 };
 
 }  // namespace ebclr::train
