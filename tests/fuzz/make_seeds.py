@@ -36,7 +36,33 @@ seed("safetensors", "deep", struct.pack("<Q", 100000) + b"[" * 100000)
 
 state = json.dumps({"format": 1, "version": "x", "position": {"step": 1, "epoch": 1, "batch": 0, "forward_units": 3.0, "rollbacks": 0},
                     "small": {"lr_scale": 1}})
-# The checksum of one float tensor of zeros and this state is whatever the reader says it should be; a wrong one is refused.
+MASK = 2**64 - 1
+
+
+def mix64(x):
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def make_key(parts):
+    h = 0x243F6A8885A308D3
+    for p in parts:
+        h = mix64((h + 0x9E3779B97F4A7C15 + mix64((p + 0xD1B54A32D192ED03) & MASK)) & MASK)
+    return h
+
+
+def checksum(name, tensor, text):  # of one tensor of less than 32 bytes
+    h = 1
+    for c in name.encode():
+        h = mix64(h ^ c)
+    h = make_key([h, (h + 1) & MASK, (h + 2) & MASK, (h + 3) & MASK, len(tensor)])
+    for c in tensor + text.encode():
+        h = mix64(h ^ c)
+    return f"{h:016x}"
+
+
+seed("checkpoint", "good", safetensors({"__metadata__": {"state": state, "checksum": checksum("w", bytes(16), state)}, **one}, bytes(16)))
 seed("checkpoint", "wrong_sum", safetensors({"__metadata__": {"state": state, "checksum": "0"}, **one}, bytes(16)))
 for name, text in {"array": "[]", "text": '"x"', "types": '{"format":1,"position":{"step":"x"},"small":3}',
                    "buffer": '{"format":1,"position":{},"small":{},"buffer":7}'}.items():
