@@ -78,7 +78,11 @@ std::optional<std::string> Guard::fault(const Signs& signs) const {
       return fmt::format("the output norm {:.3g} ran away (limit {:.3g})", value, options_.max_output_norm);
   }
   // Later it is a warning: what was learnt until then may be worth having.
-  if (signs.position.epoch < options_.collapse_epochs && collapsed(signs, 0.1)) return collapse_text(signs);
+  // The paper's first weights begin below the bound and wander there, which is no collapse: for a fault the
+  // projections must have been above it once.
+  if (signs.position.epoch < options_.collapse_epochs && collapsed(signs, 0.1) &&
+      widest_spread_ >= options_.collapse * healthy_spread(signs))
+    return collapse_text(signs);
   if (!signs.grad_norm) return std::nullopt;
   if (!std::isfinite(*signs.grad_norm)) return "the gradient is not finite";
   if (*signs.grad_norm > options_.max_grad_norm)
@@ -87,8 +91,9 @@ std::optional<std::string> Guard::fault(const Signs& signs) const {
   return std::nullopt;
 }
 
-// An untrained norm-free network starts with little spread, so only a fall after the first epoch counts, to this
-// part of the widest so far. For a fault it must be a deep one: small networks halve their spread and recover.
+// An untrained norm-free network starts with little spread, so only a fall after the first epoch counts, to
+// this part of the widest so far. For a fault it must be a deep one: small networks halve their spread and
+// recover.
 bool Guard::collapsed(const Signs& signs, double fall) const {
   return signs.spread && signs.position.epoch > 0 &&
          *signs.spread < options_.collapse * healthy_spread(signs) && *signs.spread < fall * widest_spread_;
