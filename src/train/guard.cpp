@@ -78,11 +78,7 @@ std::optional<std::string> Guard::fault(const Signs& signs) const {
       return fmt::format("the output norm {:.3g} ran away (limit {:.3g})", value, options_.max_output_norm);
   }
   // Later it is a warning: what was learnt until then may be worth having.
-  // The paper's first weights begin below the bound and wander there, which is no collapse: for a fault the
-  // projections must have been above it once.
-  if (signs.position.epoch < options_.collapse_epochs && collapsed(signs, 0.1) &&
-      widest_spread_ >= options_.collapse * healthy_spread(signs))
-    return collapse_text(signs);
+  if (signs.position.epoch < options_.collapse_epochs && collapsed(signs, 0.1)) return collapse_text(signs);
   if (!signs.grad_norm) return std::nullopt;
   if (!std::isfinite(*signs.grad_norm)) return "the gradient is not finite";
   if (*signs.grad_norm > options_.max_grad_norm)
