@@ -189,16 +189,9 @@ TEST(Simsiam, PredictorCanKeepItsLearningRate) {
   EXPECT_FALSE(groups[0].fixed_lr);
   EXPECT_TRUE(groups[1].fixed_lr);
   o.simsiam.fixed_predictor_lr = false;
-<<<<<<< HEAD
   groups = make_method(o, {})->parameter_groups();
   ASSERT_EQ(groups.size(), 1u);
   EXPECT_FALSE(groups[0].fixed_lr);
-=======
-  const auto scheduled = make_method(o, {})->parameter_groups();
-  ASSERT_EQ(scheduled.size(), 1u) << "nothing is left that the schedule does not touch";
-  EXPECT_FALSE(scheduled[0].fixed_lr);
-  EXPECT_EQ(scheduled[0].parameters.size(), groups[0].parameters.size() + groups[1].parameters.size());
->>>>>>> fast
 }
 
 TEST(Simsiam, CollapsesWithoutStopGradientAndTheSpreadShowsIt) {
