@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
     pictures.emplace_back(p, p + bytes.size());
   }
   for (int64_t i = 0; i < n; ++i)
-    c.thumbnails[static_cast<size_t>(i)] = pictures[static_cast<size_t>(i % 10)];
+    c.thumbnails[static_cast<size_t>(i)] = pictures[static_cast<size_t>(i / 10 % 10)];
   // Names that a careless page would take for markup.
   c.paths[0] = "<img src=x onerror=document.title='bad'>.png";
   c.records[8] = c.records[7];
