@@ -1,5 +1,8 @@
 # Third-party libraries, all from Debian packages (tools/install-deps names them).
 # An official libtorch (2.x, CUDA) is picked up with -DCMAKE_PREFIX_PATH=/path/to/libtorch.
+if(NOT PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)  # the project around us links torch through ebclr::ebclr
+endif()
 set(CMAKE_THREAD_PREFER_PTHREAD ON)
 find_package(Threads REQUIRED)
 if(EBCLR_FUZZ)

@@ -75,7 +75,7 @@ EOF
 "$cmake" -S "$tmp/outer" -B "$tmp/outer/b" -G Ninja -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >"$tmp/log" 2>&1 ||
   { cat "$tmp/log"; fail "add_subdirectory"; }
 command=$(grep '"command".*/outer/b/main.cpp' "$tmp/outer/b/compile_commands.json") || fail "no command for the outer program"
-if grep -qE -- '-Wall|-fvisibility|-fno-math-errno|-I[^ ]*/src' <<<"$command"; then
+if grep -qE -- '-Wall|-fvisibility|-fno-math-errno|-fopenmp|FMT_SHARED|-I[^ ]*/src' <<<"$command"; then
   fail "flags leak through add_subdirectory: $command"
 fi
 echo "package: installed, found, built, ran"

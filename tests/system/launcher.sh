@@ -27,7 +27,7 @@ expect_error 1 "other part" alone/ebclr config list
 # A signal reaches the program itself: the process is the same.
 "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1000 --out run &
 pid=$!
-for _ in $(seq 100); do [ -e run/metrics.jsonl ] && break; sleep 0.1; done
+for _ in $(seq 600); do [ -s run/metrics.jsonl ] && break; sleep 0.1; done
 kill -TERM $pid
 code=0; wait $pid || code=$?
 [ $code = 130 ] || fail "SIGTERM through the launcher: exit code $code instead of 130"
