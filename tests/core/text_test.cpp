@@ -1,6 +1,7 @@
 #include "core/text.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include "core/threads.h"
 
@@ -23,6 +24,19 @@ TEST(HumanSeconds, ReadsWell) {
 
 TEST(Threads, AtLeastOneCore) {
   EXPECT_GE(available_cores(), 1);
+}
+
+TEST(Threads, AnAffinityMaskCounts) {
+  cpu_set_t before, one;
+  CPU_ZERO(&before);
+  CPU_ZERO(&one);
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  int core = 0;
+  while (!CPU_ISSET(core, &before)) ++core;
+  CPU_SET(core, &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  EXPECT_EQ(available_cores(), 1);
+  sched_setaffinity(0, sizeof before, &before);
 }
 
 TEST(OneLine, EscapesWhatWouldBreakALine) {

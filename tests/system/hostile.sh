@@ -41,9 +41,9 @@ expect_error 2 "aliases" "$EBCLR" train --config self.yaml
 
 # Data named like YAML words trains and resumes.
 for name in null ' lead' '- x' '~' 'a: b'; do
-  rm -rf odd && mkdir -p "$name"
+  rm -rf odd && mkdir -p -- "./$name"
   for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
-    [ -e "$name/$i.ppm" ] || { printf 'P6\n16 16\n255\n'; head -c 768 /dev/urandom; } >"$name/$i.ppm"
+    [ -e "./$name/$i.ppm" ] || { printf 'P6\n16 16\n255\n'; head -c 768 /dev/urandom; } >"./$name/$i.ppm"
   done
   "$EBCLR" train --data "$name" --image-size 16 --epochs 1 --quiet --threads 1 --out odd --set encoder.width=8 \
     --set train.batch_size=4 --set buffer.size=8 --set sampler.steps=1 --set head.out=8

@@ -18,7 +18,7 @@ done
 rm -rf run
 env -u HOME -u XDG_CACHE_HOME -u EBCLR_DATA "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1 --out run
 [ "$(final_weights run)" = "$want" ] || fail "other weights without HOME"
-env -u HOME -u XDG_CACHE_HOME -u EBCLR_DATA "$EBCLR" data list >/dev/null || fail "data list without HOME"
+expect_error 2 "pass --data-root" env -u HOME -u XDG_CACHE_HOME -u EBCLR_DATA "$EBCLR" data list
 rm -rf run
 env -u XDG_CACHE_HOME -u EBCLR_DATA HOME=/proc/nowhere "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1 --out run
 env -u XDG_CACHE_HOME -u EBCLR_DATA HOME=/proc/nowhere "$EBCLR" data list >/dev/null || fail "data list, HOME not writable"
