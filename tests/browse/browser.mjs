@@ -70,7 +70,7 @@ try {
   expect(await ask("document.getElementById('legend').textContent.includes('a<b>,c')"), "no legend of classes");
   // Zoom in at the middle: fewer images, as tiles.
   const mouse = (type, x, y, more = {}) => call("Input.dispatchMouseEvent", { type, x, y, ...more });
-  for (let i = 0; i < 12; ++i) await mouse("mouseWheel", 500, 450, { deltaX: 0, deltaY: -300 });
+  for (let i = 0; i < 6; ++i) await mouse("mouseWheel", 500, 450, { deltaX: 0, deltaY: -300 });
   await until("Number(document.body.dataset.shown) < 2000 && Number(document.body.dataset.shown) > 0", "the wheel does not zoom");
   await until("[...sheets.values()].some(s => s.ready)", "no thumbnails load");
   // Drawn with the next frame after they have loaded.
