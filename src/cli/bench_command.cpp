@@ -15,7 +15,7 @@
 #include "cli/bench_index.h"
 #include "cli/runtime.h"
 #include "core/files.h"
-#include "data/augment_speed.h"
+#include "data/speed.h"
 #include "eval/knn.h"
 #include "methods/method.h"
 
@@ -38,7 +38,9 @@ struct BenchArgs {
   bool json = false;
   int64_t train = 50000, queries = 10000, dimensions = 512;
   double seconds = 2;
-  std::string torchvision_script;
+  std::string torchvision_script, decode_script, folder;
+  int decode_size = 128;
+  int64_t limit = 600;
   bool onnxruntime = false;
   RuntimeOptions runtime;
 };
@@ -200,6 +202,25 @@ nlohmann::ordered_json run_knn(const BenchArgs& a) {
           core::human_bytes(r.block_bytes));
   }
   return list;
+}
+
+void run_decode(const BenchArgs& a) {
+  int64_t images = 0;
+  const auto rows = data::bench_decode(a.folder, a.decode_size, a.limit, a.decode_script, images);
+  if (a.json) {
+    nlohmann::ordered_json list = nlohmann::ordered_json::array();
+    for (const auto& r : rows)
+      list.push_back({{"bench", "decode"},
+                      {"way", r.name},
+                      {"images", images},
+                      {"size", a.decode_size},
+                      {"images_per_second_per_core", r.per_second}});
+    print_json(list);
+    return;
+  }
+  fmt::print("{} pictures to {} pixels, images per second of processor time:\n", images, a.decode_size);
+  for (const auto& r : rows)
+    fmt::print("  {:<32} {:>8.0f}  {:.2f}x\n", r.name, r.per_second, r.per_second / rows.front().per_second);
 }
 
 void run_onnxruntime(const BenchArgs& a) {
@@ -430,6 +451,20 @@ void add_data_benches(CLI::App& group) {
         const auto rows = run_augment(a, threads);
         if (a.json) print_json(rows);
       });
+  add_bench(
+      group, "decode", "Picture files to pixels, on one core",
+      [](CLI::App& c, BenchArgs& a) {
+        c.add_option("FOLDER", a.folder, "Pictures")->required()->check(CLI::ExistingDirectory);
+        c.add_option("--image-size", a.decode_size, "Size that they come out with")
+            ->check(CLI::Range(16, 1024))
+            ->capture_default_str();
+        c.add_option("--limit", a.limit, "At most so many")
+            ->check(CLI::Range(int64_t{1}, int64_t{100000}))
+            ->capture_default_str();
+        c.add_option("--peers", a.decode_script,
+                     "tools/bench_decode.py, to measure Pillow and OpenCV in the same run");
+      },
+      [](const BenchArgs& a, int) { run_decode(a); });
   add_bench(group, "knn", "Exact nearest neighbours against FAISS's flat index", add_neighbours,
             [](const BenchArgs& a, int) {
               const auto rows = run_knn(a);

@@ -152,7 +152,7 @@ FetchResult fetch(const Recipe& recipe, const FetchOptions& o) {
     }
     if (fs::is_empty(staging)) fs::remove(staging);
   } catch (const fs::filesystem_error& e) {
-    core::run_error(kFetchComponent, fmt::format("{}: {}; choose another folder with --data-root",
+    core::run_error(kFetchComponent, fmt::format("{}: {}; choose another folder for data sets",
                                                  e.path1().string(), e.code().message()));
   }
   std::vector<std::string> names;

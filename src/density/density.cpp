@@ -75,7 +75,7 @@ ChainStarts::ChainStarts(const run::Run& run, const Density& density, const std:
   } else if (init == "buffer") {
     const auto buffer = run.newest_buffer();
     if (buffer.tensors.empty())
-      core::usage_error(kComponent, fmt::format("{}: has no replay buffer; use --init data or uniform",
+      core::usage_error(kComponent, fmt::format("{}: has no replay buffer; start from data or uniform",
                                                 run.folder().root.string()));
     chains_ = buffer.at("chains", "buffer").to(torch::kFloat32);
     age_ = kOld;

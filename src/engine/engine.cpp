@@ -122,7 +122,7 @@ struct Memory : torch::CustomClassHolder {
 
 void check_backward(const Memory& memory, const State::Weights& weights) {
   if (torch::GradMode::is_enabled()) {
-    core::run_error("engine", "second derivatives are not supported; use --engine torch for create_graph");
+    core::run_error("engine", "second derivatives are not supported; use the torch engine for create_graph");
   }
   if (memory.generation != weights.generation) {
     core::run_error("engine", "parameters changed between forward and backward; finish backward first");
@@ -393,7 +393,7 @@ EngineChoice attach(nn::Encoder& encoder, const EngineOptions& options) {
   if (!why_not.empty()) {
     if (options.engine == Engine::kNative) {
       core::usage_error("engine",
-                        fmt::format("engine native cannot run: {}; use --engine auto or torch", why_not));
+                        fmt::format("engine native cannot run: {}; use engine auto or torch", why_not));
     }
     return {false, fmt::format("torch ({})", why_not)};
   }

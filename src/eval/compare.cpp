@@ -31,7 +31,7 @@ size_t find_reference(const CompareOptions& o, const std::vector<Curve>& curves,
     return i;
   }
   if (!o.reference.empty())
-    core::usage_error("compare", fmt::format("--reference {} is not among the runs; give it there too",
+    core::usage_error("compare", fmt::format("the reference {} is not among the runs; give it there too",
                                              o.reference.string()));
   is_ebclr = false;
   return 0;

@@ -61,7 +61,7 @@ void check_export_name(const fs::path& out) {
   if (out.extension() != ".npy")
     core::usage_error(
         "eval",
-        fmt::format("--out {} does not end in .npy; features are written as a NumPy array", out.string()));
+        fmt::format("{} does not end in .npy; features are written as a NumPy array", out.string()));
 }
 
 Exported export_features(const run::Model& model, const data::ImageSet& set, const ExportOptions& o) {

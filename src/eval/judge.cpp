@@ -15,8 +15,8 @@ namespace {
 /// The labelled images of a split; says how many there are when it is not all of them.
 data::ImageSet labelled_part(data::ImageSet set, const std::string& split, std::vector<std::string>& notes) {
   if (set.size() == 0)
-    core::usage_error("eval", fmt::format("'{}' has no {} images; evaluation needs both splits (folders: "
-                                          "--test-fraction)",
+    core::usage_error("eval", fmt::format("'{}' has no {} images; evaluation needs both splits (of a folder: "
+                                          "data.test_fraction)",
                                           set.name, split));
   if (set.labelled()) return set;
   const auto rows =
@@ -24,7 +24,7 @@ data::ImageSet labelled_part(data::ImageSet set, const std::string& split, std::
   if (rows.numel() == 0)
     core::usage_error(
         "eval", fmt::format("none of the {} {} images of '{}' has a label; evaluation needs labels (class "
-                            "sub-folders or --labels-csv)",
+                            "sub-folders or a CSV file of labels)",
                             set.size(), split, set.name));
   notes.push_back(
       fmt::format("{} of {} {} images have a label; only these are judged", rows.numel(), set.size(), split));

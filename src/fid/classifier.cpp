@@ -175,13 +175,7 @@ double read_cache(const fs::path& file, const std::string& key, Network& net) {
   return accuracy;
 }
 
-}  // namespace
-
-TrainedClassifier make_classifier(const data::TrainTest& sets, const ClassifierOptions& options,
-                                  const fs::path& cache, const engine::Placement& placement,
-                                  const eval::Progress& progress) {
-  const auto& all = sets.train;
-  ClassifierOptions o = options;
+void check_labels(const data::ImageSet& all) {
   if (all.size() == 0 || !all.labelled() || all.classes() < 2)
     core::usage_error(
         kClassifierComponent,
@@ -196,6 +190,53 @@ TrainedClassifier make_classifier(const data::TrainTest& sets, const ClassifierO
                       fmt::format("'{}' has {} train images, too few for a classifier; use --inception "
                                   "FILE or another --data",
                                   all.name, all.size()));
+}
+
+// Everything that the weights depend on.
+std::string cache_key(const data::ImageSet& images, const data::ImageSet& held, const ClassifierOptions& o) {
+  return nlohmann::json{{"version", kVersion},
+                        {"images", digest_of(images.pixels)},
+                        {"labels", digest_of(images.labels)},
+                        {"judged_on", digest_of(held.pixels)},
+                        {"classes", images.classes()},
+                        {"shape", {images.channels(), images.height(), images.width()}},
+                        {"width", o.width},
+                        {"epochs", o.epochs},
+                        {"batch_size", o.batch_size},
+                        {"lr", o.lr},
+                        {"seed", o.seed}}
+      .dump();
+}
+
+fs::path cache_file(const fs::path& cache, std::string name, const std::string& key) {
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-') c = '_';
+  return cache / fmt::format("classifier-{}-{}.safetensors", name,
+                             core::sha256(std::as_bytes(std::span(key.data(), key.size()))).substr(0, 16));
+}
+
+// Keeps the network for next time; returns what went wrong.
+std::string write_cache(const fs::path& file, const std::string& key, double accuracy, Network& net) {
+  auto content = net.tensors();
+  content.metadata = {{"key", key}, {"digest", digest_of(content)}, {"accuracy", fmt::format("{}", accuracy)}};
+  try {
+    std::error_code ec;
+    fs::create_directories(file.parent_path(), ec);
+    core::write_safetensors(file, content);
+  } catch (const core::Error& e) {
+    return e.what();
+  }
+  return {};
+}
+
+}  // namespace
+
+TrainedClassifier make_classifier(const data::TrainTest& sets, const ClassifierOptions& options,
+                                  const fs::path& cache, const engine::Placement& placement,
+                                  const eval::Progress& progress) {
+  const auto& all = sets.train;
+  check_labels(all);
+  ClassifierOptions o = options;
   // Half at most is used, so that images remain on which features are not those of training.
   const double part = std::min(0.5, static_cast<double>(o.images) / static_cast<double>(all.size()));
   const auto [unseen, used] = data::hold_out(all, part, o.seed);
@@ -209,31 +250,16 @@ TrainedClassifier make_classifier(const data::TrainTest& sets, const ClassifierO
       sets.test.size() > 0 && sets.test.labelled() ? sets.test : data::select(all, out.unseen);
   held = data::limit(held, kMostJudged, o.seed);
   out.judged_on = held.size();
-  const nlohmann::json identity = {{"version", kVersion},
-                                   {"images", digest_of(images->pixels)},
-                                   {"labels", digest_of(images->labels)},
-                                   {"judged_on", digest_of(held.pixels)},
-                                   {"classes", all.classes()},
-                                   {"shape", {all.channels(), all.height(), all.width()}},
-                                   {"width", o.width},
-                                   {"epochs", o.epochs},
-                                   {"batch_size", o.batch_size},
-                                   {"lr", o.lr},
-                                   {"seed", o.seed}};
-  const std::string key = identity.dump();
-  std::string name = all.name;
-  for (char& c : name)
-    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-') c = '_';
-  const fs::path file =
-      cache / fmt::format("classifier-{}-{}.safetensors", name,
-                          core::sha256(std::as_bytes(std::span(key.data(), key.size()))).substr(0, 16));
+  const std::string key = cache_key(*images, held, o);
+  out.file = cache_file(cache, all.name, key);
+
   Network net(o, all.channels(), all.classes());
   net.encoder->eval();
   net.head->eval();
   std::error_code ec;
-  if (fs::exists(file, ec)) {
+  if (fs::exists(out.file, ec)) {
     try {
-      out.accuracy = read_cache(file, key, net);
+      out.accuracy = read_cache(out.file, key, net);
       out.cached = true;
     } catch (const core::Error& e) {
       out.notes.push_back(fmt::format("the kept classifier was trained anew: {}", e.what()));
@@ -241,18 +267,11 @@ TrainedClassifier make_classifier(const data::TrainTest& sets, const ClassifierO
     }
   }
   engine::place(*net.encoder, net.head.get(), placement);
-  out.file = file;
   if (!out.cached) {
     train_network(net, images, o, placement.device, progress);
     out.accuracy = accuracy_of(net, held);
-    auto content = net.tensors();
-    content.metadata = {
-        {"key", key}, {"digest", digest_of(content)}, {"accuracy", fmt::format("{}", out.accuracy)}};
-    try {
-      fs::create_directories(cache, ec);
-      core::write_safetensors(file, content);
-    } catch (const core::Error& e) {
-      out.notes.push_back(fmt::format("the classifier could not be kept for next time: {}", e.what()));
+    if (const auto why = write_cache(out.file, key, out.accuracy, net); !why.empty()) {
+      out.notes.push_back(fmt::format("the classifier could not be kept for next time: {}", why));
       out.file.clear();
     }
   }
@@ -263,8 +282,7 @@ TrainedClassifier make_classifier(const data::TrainTest& sets, const ClassifierO
   out.extractor = std::make_unique<Classifier>(
       net.encoder, all.name, std::vector<int64_t>{all.channels(), all.height(), all.width()},
       fmt::format("ResNet-18 of width {} trained on {} labelled images of {} for {} epochs, {:.1f} % right "
-                  "on {} that "
-                  "it has not seen",
+                  "on {} that it has not seen",
                   o.width, images->size(), all.name, o.epochs, 100 * out.accuracy, out.judged_on));
   return out;
 }

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <atomic>
+#include <deque>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -228,85 +229,63 @@ torch::Tensor look_at_queries(const Looker& looker, const std::vector<std::strin
   return seen.features;
 }
 
-BuildReport build_index(const Looker& looker, const fs::path& folder, const fs::path& out,
-                        const BuildOptions& o) {
-  const auto found = data::find_pictures(folder).files;
-  if (found.empty())
-    core::usage_error(kBuildComponent, fmt::format("{}: no images in it or below it", folder.string()));
-  const auto root = fs::absolute(folder).lexically_normal();
-  BuildReport report;
-  std::optional<Index> old;
-  if (!o.fresh && fs::exists(out)) {
-    old = Index::open(out);
-    if (old->info().fingerprint != looker.info.fingerprint)
-      core::usage_error(
-          kBuildComponent,
-          fmt::format("{}: was made by another encoder (epoch {} of {}); say --fresh to replace it",
-                      out.string(), old->info().epoch, old->info().run));
-    if (fs::path(old->info().folder) != root)
-      core::usage_error(kBuildComponent,
-                        fmt::format("{}: is an index of {}; name another --out, or say --fresh", out.string(),
-                                    old->info().folder));
-  }
-  // Energies of old and new images must be against the same references: an index keeps its own.
-  Looker eye = looker;
-  if (old) {
-    eye.references = old->references();
-    eye.info.has_energies = old->info().has_energies;
-  }
-  std::vector<std::string> todo;
-  std::map<std::string, int64_t> unchanged;  // path to row of the old index
-  for (const auto& file : found) {
-    const int64_t row = old ? old->find(file.path) : -1;
-    if (row >= 0 && old->record(row).bytes == static_cast<int64_t>(file.stamp.size) &&
-        old->record(row).modified == file.stamp.modified) {
-      unchanged[file.path] = row;
-    } else {
-      todo.push_back(file.path);
-      if (row >= 0) ++report.changed;
-    }
-  }
-  report.kept = static_cast<int64_t>(unchanged.size());
-  report.removed = old ? old->size() - report.kept - report.changed : 0;
+namespace {
 
-  struct Piece {
-    Looked looked;
-    std::vector<std::string> names;
-  };
-  std::vector<Piece> pieces;
+/// What became of the images of a chunk, and their names.
+struct Piece {
+  Looked looked;
+  std::vector<std::string> names;
+};
+
+/// Where a row of the new index comes from.
+struct Place {
+  const Piece* piece;  // null: the old index
+  int64_t row;
+};
+
+// The index that is there, if it may be continued with this encoder and folder.
+std::optional<Index> index_to_continue(const Looker& looker, const fs::path& root, const fs::path& out,
+                                       const BuildOptions& o) {
+  if (o.fresh || !fs::exists(out)) return std::nullopt;
+  auto old = Index::open(out);
+  if (old.info().fingerprint != looker.info.fingerprint)
+    core::usage_error(
+        kBuildComponent,
+        fmt::format("{}: was made by another encoder (epoch {} of {}); say --fresh to replace it",
+                    out.string(), old.info().epoch, old.info().run));
+  if (fs::path(old.info().folder) != root)
+    core::usage_error(kBuildComponent,
+                      fmt::format("{}: is an index of {}; name another --out, or say --fresh", out.string(),
+                                  old.info().folder));
+  return old;
+}
+
+// Looks at these files, chunk by chunk, until the end or until told to stop.
+std::deque<Piece> look_at_all(const Looker& eye, const fs::path& root, const std::vector<std::string>& todo,
+                              const BuildOptions& o, BuildReport& report) {
+  std::deque<Piece> pieces;
   const auto total = static_cast<int64_t>(todo.size());
   for (int64_t i = 0; i < total; i += kChunk) {
     if (o.stop && o.stop()) {
       report.stopped = true;
       break;
     }
-    const std::vector<std::string> names(todo.begin() + i, todo.begin() + std::min(total, i + kChunk));
-    Piece piece{look(eye, root, names), {}};
+    const int64_t end = std::min(total, i + kChunk);
+    const std::vector<std::string> names(todo.begin() + i, todo.begin() + end);
+    auto& piece = pieces.emplace_back(Piece{look(eye, root, names), {}});
     for (const int64_t k : piece.looked.kept) piece.names.push_back(names[static_cast<size_t>(k)]);
-    report.unreadable.insert(report.unreadable.end(), piece.looked.unreadable.begin(),
-                             piece.looked.unreadable.end());
-    pieces.push_back(std::move(piece));
-    if (o.progress)
-      o.progress("images", static_cast<double>(std::min(total, i + kChunk)) / static_cast<double>(total));
+    const auto& bad = piece.looked.unreadable;
+    report.unreadable.insert(report.unreadable.end(), bad.begin(), bad.end());
+    if (o.progress) o.progress("images", static_cast<double>(end) / static_cast<double>(total));
   }
-  // Rows in the order of their paths, old and new mixed.
-  struct Place {
-    const Piece* piece;  // null: the old index
-    int64_t row;
-  };
-  std::map<std::string, Place> places;
-  for (const auto& [name, row] : unchanged) places[name] = {nullptr, row};
-  for (const auto& p : pieces)
-    for (size_t k = 0; k < p.names.size(); ++k) places[p.names[k]] = {&p, static_cast<int64_t>(k)};
-  report.added = static_cast<int64_t>(places.size()) - report.kept;
-  if (places.empty())
-    core::usage_error(kBuildComponent,
-                      fmt::format("{}: none of {} files could be read: {}", folder.string(), found.size(),
-                                  report.unreadable.empty() ? "stopped" : report.unreadable.front()));
-  Contents c{.info = eye.info};
-  c.info.folder = root.string();
+  return pieces;
+}
+
+// Rows in the order of their paths, old and new mixed.
+Contents put_together(const IndexInfo& info, const std::map<std::string, Place>& places,
+                      const std::optional<Index>& old) {
+  Contents c{.info = info};
   c.info.count = static_cast<int64_t>(places.size());
-  c.references = eye.references;
   c.features = torch::empty({c.info.count, c.info.dim});
   c.small = torch::empty({c.info.count, kSmallSide, kSmallSide}, torch::kUInt8);
   int64_t at = 0;
@@ -331,13 +310,57 @@ BuildReport build_index(const Looker& looker, const fs::path& folder, const fs::
     c.paths.push_back(name);
     ++at;
   }
-  if (c.info.count >= o.graph_from && !report.stopped) {
+  return c;
+}
+
+}  // namespace
+
+BuildReport build_index(const Looker& looker, const fs::path& folder, const fs::path& out,
+                        const BuildOptions& o) {
+  const auto found = data::find_pictures(folder).files;
+  if (found.empty())
+    core::usage_error(kBuildComponent, fmt::format("{}: no images in it or below it", folder.string()));
+  const auto root = fs::absolute(folder).lexically_normal();
+  const auto old = index_to_continue(looker, root, out, o);
+  // Energies of old and new images must be against the same references: an index keeps its own.
+  Looker eye = looker;
+  eye.info.folder = root.string();
+  if (old) {
+    eye.references = old->references();
+    eye.info.has_energies = old->info().has_energies;
+  }
+  BuildReport report;
+  std::vector<std::string> todo;
+  std::map<std::string, Place> places;
+  for (const auto& file : found) {
+    const int64_t row = old ? old->find(file.path) : -1;
+    if (row >= 0 && old->record(row).bytes == static_cast<int64_t>(file.stamp.size) &&
+        old->record(row).modified == file.stamp.modified) {
+      places[file.path] = {nullptr, row};
+    } else {
+      todo.push_back(file.path);
+      if (row >= 0) ++report.changed;
+    }
+  }
+  report.kept = static_cast<int64_t>(places.size());
+  report.removed = old ? old->size() - report.kept - report.changed : 0;
+  const auto pieces = look_at_all(eye, root, todo, o, report);
+  for (const auto& p : pieces)
+    for (size_t k = 0; k < p.names.size(); ++k) places[p.names[k]] = {&p, static_cast<int64_t>(k)};
+  report.added = static_cast<int64_t>(places.size()) - report.kept;
+  if (places.empty())
+    core::usage_error(kBuildComponent,
+                      fmt::format("{}: none of {} files could be read: {}", folder.string(), found.size(),
+                                  report.unreadable.empty() ? "stopped" : report.unreadable.front()));
+  auto contents = put_together(eye.info, places, old);
+  contents.references = eye.references;
+  if (contents.info.count >= o.graph_from && !report.stopped) {
     auto g = o.graph;
     if (o.progress) g.progress = [&](double share) { o.progress("graph", share); };
-    c.graph = build_graph(c.features, g);
+    contents.graph = build_graph(contents.features, g);
     report.graph = true;
   }
-  write_index(out, c);
+  write_index(out, contents);
   return report;
 }
 

@@ -170,7 +170,7 @@ void write_index(const fs::path& path, const Contents& c) {
   file.commit();
 }
 
-struct Index::Mapping {
+struct Mapping {
   fs::path path;
   const char* data = nullptr;
   size_t size = 0;
@@ -206,10 +206,10 @@ struct Index::Mapping {
   }
 };
 
-Index Index::open(const fs::path& path) {
-  Index index;
-  index.mapping_ = std::make_shared<Mapping>();
-  auto& m = *index.mapping_;
+namespace {
+
+// The file's head, after the file was mapped into `m`; throws unless it is an index of this version and whole.
+Head map_file(const fs::path& path, Mapping& m) {
   m.path = path;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat status {};
@@ -242,9 +242,35 @@ Index Index::open(const fs::path& path) {
   if (head.json_offset > m.size || head.json_bytes != m.size - head.json_offset ||
       head.json_check != checksum(m.data + head.json_offset, head.json_bytes))
     m.damaged("its description");
+  return head;
+}
 
+// The parts of a mapped file by their names, each inside the file and, where it has one, with the right checksum.
+struct Parts {
+  const Mapping& file;
   std::map<std::string, std::pair<const char*, uint64_t>> parts;
-  int64_t reference_dim = 0;
+
+  uint64_t size_of(const char* name) const {
+    const auto it = parts.find(name);
+    return it == parts.end() ? 0 : it->second.second;
+  }
+  template <class T = char>
+  const T* get(const char* name, uint64_t count) const {
+    const auto it = parts.find(name);
+    if (it == parts.end() || it->second.second != count * sizeof(T)) file.damaged(fmt::format("part {}", name));
+    return reinterpret_cast<const T*>(it->second.first);
+  }
+  template <class T>
+  torch::Tensor view(const char* name, const std::vector<int64_t>& sizes) const {
+    uint64_t count = 1;
+    for (const int64_t s : sizes) count *= static_cast<uint64_t>(s);
+    return torch::from_blob(const_cast<T*>(get<T>(name, count)), sizes, c10::CppTypeToScalarType<T>::value);
+  }
+};
+
+// Fills `m.info` and the graph's numbers.
+Parts read_description(const Head& head, Mapping& m, int64_t& reference_dim) {
+  Parts out{m, {}};
   try {
     const auto json = nlohmann::json::parse(m.data + head.json_offset, m.data + m.size);
     auto& i = m.info;
@@ -266,67 +292,80 @@ Index Index::open(const fs::path& path) {
     json.at("graph").at("entry").get_to(m.graph.entry);
     json.at("graph").at("top").get_to(m.graph.top);
     for (const auto& s : json.at("sections")) {
+      const auto name = s.at("name").get<std::string>();
       const auto offset = s.at("offset").get<uint64_t>(), bytes = s.at("bytes").get<uint64_t>(),
                  check = s.at("check").get<uint64_t>();
       if (offset > m.size || bytes > m.size - offset || offset % kAlign) m.damaged("a part lies outside");
-      if (check != 0 && check != checksum(m.data + offset, bytes))
-        m.damaged("part " + s.at("name").get<std::string>());
-      parts[s.at("name").get<std::string>()] = {m.data + offset, bytes};
+      if (check != 0 && check != checksum(m.data + offset, bytes)) m.damaged("part " + name);
+      out.parts[name] = {m.data + offset, bytes};
     }
   } catch (const nlohmann::json::exception&) {
     m.damaged("its description");
   }
-  const auto n = static_cast<uint64_t>(m.info.count), d = static_cast<uint64_t>(m.info.dim);
-  if (m.info.count < 0 || m.info.dim < 1 || n > m.size || d > m.size) m.damaged("its size");
-  const auto part = [&](const char* name, uint64_t bytes) {
-    const auto it = parts.find(name);
-    if (it == parts.end() || it->second.second != bytes) m.damaged(fmt::format("part {}", name));
-    return it->second.first;
-  };
-  const auto size_of = [&](const char* name) { return parts.count(name) ? parts[name].second : 0; };
-  m.features = reinterpret_cast<const float*>(part("features", n * d * sizeof(float)));
-  m.small = reinterpret_cast<const uint8_t*>(part("small", n * kSmallSide * kSmallSide));
-  m.records = reinterpret_cast<const Record*>(part("records", n * sizeof(Record)));
-  m.feature_checks = reinterpret_cast<const uint32_t*>(part("feature_checks", n * 4));
-  m.small_checks = reinterpret_cast<const uint32_t*>(part("small_checks", n * 4));
-  m.thumb_checks = reinterpret_cast<const uint32_t*>(part("thumb_checks", n * 4));
-  m.path_offsets = reinterpret_cast<const uint64_t*>(part("path_offsets", (n + 1) * 8));
-  m.thumb_offsets = reinterpret_cast<const uint64_t*>(part("thumb_offsets", (n + 1) * 8));
-  m.paths = part("paths", m.path_offsets[n]);
-  m.thumbs = reinterpret_cast<const uint8_t*>(part("thumbs", m.thumb_offsets[n]));
+  if (m.info.count < 0 || m.info.dim < 1 || static_cast<uint64_t>(m.info.count) > m.size ||
+      static_cast<uint64_t>(m.info.dim) > m.size / std::max<uint64_t>(1, m.info.count))
+    m.damaged("its size");
+  return out;
+}
+
+void attach_rows(const Parts& parts, Mapping& m) {
+  const auto n = static_cast<uint64_t>(m.info.count);
+  m.features = parts.get<float>("features", n * static_cast<uint64_t>(m.info.dim));
+  m.small = parts.get<uint8_t>("small", n * kSmallSide * kSmallSide);
+  m.records = parts.get<Record>("records", n);
+  m.feature_checks = parts.get<uint32_t>("feature_checks", n);
+  m.small_checks = parts.get<uint32_t>("small_checks", n);
+  m.thumb_checks = parts.get<uint32_t>("thumb_checks", n);
+  m.path_offsets = parts.get<uint64_t>("path_offsets", n + 1);
+  m.thumb_offsets = parts.get<uint64_t>("thumb_offsets", n + 1);
+  m.paths = parts.get("paths", m.path_offsets[n]);
+  m.thumbs = parts.get<uint8_t>("thumbs", m.thumb_offsets[n]);
   for (uint64_t i = 0; i < n; ++i)
     if (m.path_offsets[i] > m.path_offsets[i + 1] || m.thumb_offsets[i] > m.thumb_offsets[i + 1])
       m.damaged("its tables");
-  if (const auto bytes = size_of("references"); bytes > 0) {
-    if (reference_dim < 1 || bytes % (4 * static_cast<uint64_t>(reference_dim))) m.damaged("part references");
-    m.references = torch::from_blob(const_cast<char*>(part("references", bytes)),
-                                    {static_cast<int64_t>(bytes) / 4 / reference_dim, reference_dim})
-                       .clone();
-  }
   m.seen_features = std::make_unique<std::atomic<bool>[]>(n);
-  if (size_of("links") > 0) {
-    const auto degree = static_cast<uint64_t>(m.graph.degree);
-    if (m.graph.degree < 2 || m.graph.degree > 1024 || m.graph.entry < 0 || m.graph.entry >= m.info.count)
-      m.damaged("its graph");
-    const auto view = [&](const char* name, std::vector<int64_t> sizes, torch::Dtype type, uint64_t bytes) {
-      return torch::from_blob(const_cast<char*>(part(name, bytes)), sizes, type);
-    };
-    m.graph.links = view("links", {m.info.count, m.graph.degree + 1}, torch::kInt32, n * (degree + 1) * 4);
-    m.graph.upper_first = view("upper_first", {m.info.count + 1}, torch::kInt64, (n + 1) * 8);
-    const auto* first = m.graph.upper_first.data_ptr<int64_t>();
-    for (uint64_t i = 0; i < n; ++i)
-      if (first[i] < 0 || first[i] > first[i + 1]) m.damaged("its graph");
-    const int64_t lists = first[n];
-    const auto upper_bytes = static_cast<uint64_t>(lists) * (degree / 2 + 1) * 4;
-    m.graph.upper = view("upper", {lists, m.graph.degree / 2 + 1}, torch::kInt32, upper_bytes);
-    m.link_checks = reinterpret_cast<const uint32_t*>(part("link_checks", n * 4));
-    m.upper_checks =
-        reinterpret_cast<const uint32_t*>(part("upper_checks", static_cast<uint64_t>(lists) * 4));
-    m.seen_links = std::make_unique<std::atomic<bool>[]>(n);
-    m.seen_upper = std::make_unique<std::atomic<bool>[]>(static_cast<size_t>(lists));
-    if (m.graph.top < 0 || m.graph.top > first[m.graph.entry + 1] - first[m.graph.entry])
-      m.damaged("its graph");
-  }
+}
+
+void attach_references(const Parts& parts, int64_t dim, Mapping& m) {
+  const uint64_t bytes = parts.size_of("references");
+  if (bytes == 0) return;
+  if (dim < 1 || bytes % (sizeof(float) * static_cast<uint64_t>(dim))) m.damaged("part references");
+  const auto rows = static_cast<int64_t>(bytes / sizeof(float)) / dim;
+  m.references = parts.view<float>("references", {rows, dim}).clone();
+}
+
+void attach_graph(const Parts& parts, Mapping& m) {
+  if (parts.size_of("links") == 0) return;
+  auto& g = m.graph;
+  if (g.degree < 2 || g.degree > 1024 || g.entry < 0 || g.entry >= m.info.count) m.damaged("its graph");
+  const auto n = static_cast<uint64_t>(m.info.count);
+  g.links = parts.view<int32_t>("links", {m.info.count, g.degree + 1});
+  g.upper_first = parts.view<int64_t>("upper_first", {m.info.count + 1});
+  const auto* first = g.upper_first.data_ptr<int64_t>();
+  for (uint64_t i = 0; i < n; ++i)
+    if (first[i] < 0 || first[i] > first[i + 1]) m.damaged("its graph");
+  const auto lists = static_cast<uint64_t>(first[n]);
+  if (lists > m.size) m.damaged("its graph");
+  g.upper = parts.view<int32_t>("upper", {first[n], g.degree / 2 + 1});
+  m.link_checks = parts.get<uint32_t>("link_checks", n);
+  m.upper_checks = parts.get<uint32_t>("upper_checks", lists);
+  m.seen_links = std::make_unique<std::atomic<bool>[]>(n);
+  m.seen_upper = std::make_unique<std::atomic<bool>[]>(lists);
+  if (g.top < 0 || g.top > first[g.entry + 1] - first[g.entry]) m.damaged("its graph");
+}
+
+}  // namespace
+
+Index Index::open(const fs::path& path) {
+  Index index;
+  index.mapping_ = std::make_shared<Mapping>();
+  auto& m = *index.mapping_;
+  const Head head = map_file(path, m);
+  int64_t reference_dim = 0;
+  const auto parts = read_description(head, m, reference_dim);
+  attach_rows(parts, m);
+  attach_references(parts, reference_dim, m);
+  attach_graph(parts, m);
   return index;
 }
 

@@ -68,6 +68,8 @@ struct Contents {
 /// Writes a file under its name only when it is complete.
 void write_index(const std::filesystem::path& path, const Contents& contents);
 
+struct Mapping;  // the file in memory
+
 /// An index on disk, opened for reading. Copies share the mapping.
 class Index {
  public:
@@ -103,7 +105,6 @@ class Index {
   Contents contents() const;
 
  private:
-  struct Mapping;
   std::shared_ptr<Mapping> mapping_;
 };
 

@@ -102,7 +102,7 @@ Layer read_layer(const std::string& file_or_name, std::vector<std::string>& warn
 std::pair<std::string, std::string> parse_assignment(const std::string& text) {
   const auto at = text.find('=');
   if (at == std::string::npos || at == 0)
-    core::usage_error(kConfigComponent, fmt::format("--set '{}': expected key=value", text));
+    core::usage_error(kConfigComponent, fmt::format("setting '{}': expected key=value", text));
   return {text.substr(0, at), text.substr(at + 1)};
 }
 

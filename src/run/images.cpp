@@ -49,8 +49,8 @@ void check_same_images(const RunFolder& folder, const data::ImageList& now, cons
   const auto changes = data::compare(*list, now);
   if (changes.none()) return;
   core::usage_error(
-      "train", fmt::format("{}: not the images that this run was trained on: {}; put them back, point to "
-                           "them with --data, or start a new run",
+      "train", fmt::format("{}: not the images that this run was trained on: {}; put them back, say "
+                           "where they are now, or start a new run",
                            source, changes.text()));
 }
 

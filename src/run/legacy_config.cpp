@@ -231,7 +231,7 @@ class Translator {
 
   void images() {
     copy("data.dataset", "data.source");
-    if (r_.take("data.data_dir")) warn("data.data_dir is ignored; use --data-root or $EBCLR_DATA");
+    if (r_.take("data.data_dir")) warn("data.data_dir is ignored; $EBCLR_DATA says where data sets are");
     if (r_.number("data.data_ratio", 1) != 1)
       warn("data.data_ratio is ignored; use data.limit with a number of images");
   }

@@ -91,7 +91,7 @@ Advice fit_budget(const run::Config& c, int64_t train_images, const std::vector<
       step_seconds, core::human_seconds(epoch), core::human_seconds(epoch * static_cast<double>(epochs))));
   if (epoch > budget)
     a.reasons.push_back(
-        fmt::format("one epoch alone is longer than the {} asked for; lower --image-size or --limit",
+        fmt::format("one epoch alone is longer than the {} asked for; take smaller or fewer images",
                     core::human_seconds(budget)));
   // A chain is worth keeping when it is visited again and again: twenty times over the run, and within 128
   // MB.
@@ -115,7 +115,7 @@ Advice fit_budget(const run::Config& c, int64_t train_images, const std::vector<
 double parse_duration(const std::string& text) {
   const auto wrong = [&] {
     core::usage_error("train",
-                      fmt::format("--budget '{}': expected a time such as 30m, 2h, 90s or 1h30m", text));
+                      fmt::format("budget '{}': expected a time such as 30m, 2h, 90s or 1h30m", text));
   };
   double total = 0;
   size_t at = 0;

@@ -96,7 +96,7 @@ TEST(Adapt, ColourForAGreyEncoderSaysWhatIsPossible) {
   EXPECT_THAT(error_of([&] {
                 adapt(set, 1, {1, 28, 28}, false);
               }),
-              HasSubstr("the encoder reads grey images and 'toy' is in colour; possible: --grayscale"));
+              HasSubstr("the encoder reads grey images and 'toy' is in colour; possible: converting them"));
   const auto adapted = adapt(set, 1, {1, 32, 32}, true);
   EXPECT_EQ(adapted.set.channels(), 1);
   EXPECT_THAT(adapted.notes, ElementsAre(HasSubstr("converted to grey")));

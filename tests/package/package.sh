@@ -34,6 +34,29 @@ EOF
 "$cmake" --build "$tmp/b" -j 2 >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "the examples do not compile"; }
 ! grep -q 'examples/.*warning\|include/ebclr/.*warning' "$tmp/log" || { cat "$tmp/log"; fail "warnings"; }
 
+# The page that a stranger reads: its first program with its own CMakeLists.txt, and its other pieces in one source.
+# block N LANGUAGE: the N-th block of that language in docs/library.md.
+block() { awk -v n="$1" -v lang="\`\`\`$2" '$0 == lang { on = ++k == n; next } /^```/ { on = 0 } on' "$source/docs/library.md"; }
+mkdir "$tmp/page"
+block 1 cpp >"$tmp/page/embed.cpp"
+block 1 cmake >"$tmp/page/CMakeLists.txt"
+{
+  echo '#include <ebclr/ebclr.h>'
+  echo '#include <iostream>'
+  block 3 cpp | sed -n '1,/^};/p'
+  block 4 cpp | sed '/^options\./d'
+  echo 'torch::Tensor use(const torch::Tensor& pixels) {'
+  block 2 cpp
+  echo 'return features + energy + samples.images.sum() + projections.sum(); }'
+  echo 'ebclr::Outcome learn() {'
+  block 3 cpp | sed '1,/^};/d' | sed 's/^ebclr::Training training/options.method = std::make_shared<AlignUniform>();\n&/'
+  echo 'return outcome; }'
+} >"$tmp/page/pieces.cpp"
+printf 'add_library(pieces OBJECT pieces.cpp)\ntarget_link_libraries(pieces PRIVATE ebclr::ebclr)\n' >>"$tmp/page/CMakeLists.txt"
+"$cmake" -S "$tmp/page" -B "$tmp/page/b" -G Ninja -DCMAKE_PREFIX_PATH="$tmp/usr" -DCMAKE_BUILD_TYPE=Debug \
+  -DCMAKE_CXX_FLAGS=-g0 >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "docs/library.md: its CMakeLists.txt"; }
+"$cmake" --build "$tmp/page/b" -j 2 >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "docs/library.md: its code does not compile"; }
+
 "$tmp/b/train_observer" "$tmp/run" 6 >"$tmp/out" || { cat "$tmp/out"; fail "train_observer"; }
 cat "$tmp/out"
 grep -q 'stopped, can be resumed at step 6' "$tmp/out" || fail "train_observer did not stop at step 6"
@@ -45,6 +68,7 @@ done
 "$tmp/b/embed_folder" "$tmp/run" "$tmp/photos" >"$tmp/features.csv" || fail "embed_folder"
 [ "$(wc -l <"$tmp/features.csv")" = 3 ] || fail "embed_folder wrote $(wc -l <"$tmp/features.csv") lines"
 [ "$(head -n1 "$tmp/features.csv" | tr ',' '\n' | wc -l)" = 65 ] || fail "embed_folder's columns"
+[ "$("$tmp/page/b/embed" "$tmp/run" "$tmp/photos" | grep -c ' is most like .*ppm$')" = 3 ] || fail "docs/library.md: its first program"
 if "$tmp/b/embed_folder" "$tmp/nowhere" "$tmp/photos" 2>"$tmp/err"; then fail "a missing run went unnoticed"; fi
 grep -q 'no such run folder' "$tmp/err" || fail "message of a missing run: $(cat "$tmp/err")"
 "$tmp/b/own_sampler" | tee "$tmp/out"
@@ -78,4 +102,7 @@ command=$(grep '"command".*/outer/b/main.cpp' "$tmp/outer/b/compile_commands.jso
 if grep -qE -- '-Wall|-fvisibility|-fno-math-errno|-fopenmp|FMT_SHARED|-I[^ ]*/src' <<<"$command"; then
   fail "flags leak through add_subdirectory: $command"
 fi
+# Building the library a second time would take too long here; a source that uses it must compile.
+compile=$(sed -E 's/^ *"command": "//; s/",?$//; s/ -o .* -c / -fsyntax-only -c /' <<<"$command")
+bash -c "cd '$tmp/outer/b' && $compile" 2>"$tmp/log" || { cat "$tmp/log"; fail "a source of the project around ebclr does not compile"; }
 echo "package: installed, found, built, ran"

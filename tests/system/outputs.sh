@@ -121,4 +121,15 @@ assert all(r["same_neighbours"] > 0.99 for r in rows if r["bench"] == "knn")
 assert all(r["views_per_second_per_core"] > 0 for r in rows if r["bench"] == "augment")
 PY
 
+# Decoding pictures: both of our ways, and a folder without any is refused.
+mkdir -p pictures none
+for i in 1 2 3; do { printf 'P6\n40 30\n255\n'; head -c 3600 /dev/zero; } >pictures/$i.ppm; done
+"$EBCLR" bench decode pictures --image-size 32 --json >decode.json
+python3 - <<'PY' || fail "bench decode"
+import json
+rows = json.load(open("decode.json"))
+assert len(rows) == 2 and all(r["images"] == 3 and r["images_per_second_per_core"] > 0 for r in rows), rows
+PY
+expect_error 2 "no pictures" "$EBCLR" bench decode none
+
 echo "outputs: read back as they were meant"

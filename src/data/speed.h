@@ -1,10 +1,11 @@
 #pragma once
-// How fast views are made, for `ebclr bench augment`.
+// How fast views are made and pictures decoded, for `ebclr bench augment` and `bench decode`.
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "data/views.h"
 
@@ -30,5 +31,17 @@ struct TorchvisionSpeed {
 
 /// Runs `script` (tools/bench_torchvision.py) with Python; nothing where Python or its torchvision is absent.
 std::optional<TorchvisionSpeed> bench_torchvision(const std::filesystem::path& script, double seconds);
+
+/// Pictures decoded and resized per second of processor time, on one thread, by one way of doing it.
+struct DecodeSpeed {
+  std::string name;
+  double per_second = 0;
+};
+
+/// Up to `limit` pictures of a folder, from bytes in memory to size x size and to the larger copy that views
+/// are cropped from: by us with JPEGs at reduced scale and at full scale, and by what `script`
+/// (tools/bench_decode.py) finds in Python. `images`: how many there were.
+std::vector<DecodeSpeed> bench_decode(const std::filesystem::path& folder, int size, int64_t limit,
+                                      const std::filesystem::path& script, int64_t& images);
 
 }  // namespace ebclr::data
