@@ -23,7 +23,7 @@ struct NormParts {
   torch::Tensor weight, bias;  ///< [C]; undefined without
   torch::Tensor running_mean, running_var, num_batches_tracked;
   double epsilon = 0;
-  std::optional<double> momentum;  ///< none: the mean over all batches
+  std::optional<double> momentum = {};  ///< none: the mean over all batches
 };
 
 /// BatchNorm in training of x [N, C, ...] over the batch of all processes. Gradients of weight and bias are
@@ -34,10 +34,10 @@ torch::Tensor shared_batch_norm(const torch::Tensor& x, const NormParts& norm, c
 template <class Norm>
 torch::Tensor batch_norm(Norm& norm, const torch::Tensor& x, const BatchSum& sum) {
   if (!sum || !norm->is_training()) return norm->forward(x);
-  return shared_batch_norm(x,
-                           {norm->weight, norm->bias, norm->running_mean, norm->running_var,
-                            norm->num_batches_tracked, norm->options.eps(), norm->options.momentum()},
-                           sum);
+  NormParts parts{norm->weight,       norm->bias, norm->running_mean, norm->running_var, norm->num_batches_tracked,
+                  norm->options.eps()};
+  if (norm->options.momentum()) parts.momentum = *norm->options.momentum();
+  return shared_batch_norm(x, parts, sum);
 }
 
 }  // namespace ebclr::nn
