@@ -17,6 +17,7 @@ struct Shared : torch::CustomClassHolder {
   double epsilon = 0;
   double count = 0;  // values per channel of the whole batch
   Tensor mean, var;  // [C] double, on the host
+  Tensor inverse() const { return (var + epsilon).rsqrt(); }
 };
 
 /// All dimensions but the channels'.
@@ -60,38 +61,30 @@ void measure(const Tensor& x, Shared& shared) {
   shared.var = (squares / shared.count - shared.mean * shared.mean).clamp_min(0);
 }
 
-class SharedNormFunction : public torch::autograd::Function<SharedNormFunction> {
+/// (x - mean) / std. Weight and bias follow as ordinary tensors do.
+class NormaliseFunction : public torch::autograd::Function<NormaliseFunction> {
  public:
-  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, const Tensor& weight,
-                        const Tensor& bias, const c10::intrusive_ptr<Shared>& shared) {
+  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x,
+                        const c10::intrusive_ptr<Shared>& shared) {
     measure(x, *shared);
-    const Tensor inverse = (shared->var + shared->epsilon).rsqrt();
-    Tensor y = (x - per_channel(shared->mean, x)) * per_channel(inverse, x);
-    if (weight.defined()) y = y * per_channel(weight, x) + per_channel(bias, x);
-    ctx->save_for_backward({x, weight});
+    ctx->save_for_backward({x});
     ctx->saved_data["shared"] = c10::IValue::make_capsule(shared);
-    return y;
+    return (x - per_channel(shared->mean, x)) * per_channel(shared->inverse(), x);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  torch::autograd::variable_list grads) {
     const auto shared = c10::static_intrusive_pointer_cast<Shared>(ctx->saved_data["shared"].toCapsule());
-    const auto saved = ctx->get_saved_variables();
-    const Tensor &x = saved[0], &weight = saved[1], &g = grads[0];
+    const Tensor x = ctx->get_saved_variables()[0], &g = grads[0];
     const int64_t channels = x.size(1);
-    const Tensor inverse = (shared->var + shared->epsilon).rsqrt();
-    const Tensor centred = x - per_channel(shared->mean, x);
-    const Tensor sum_g = on_host(g.sum(others(x))), sum_gz = on_host((g * centred).sum(others(x)));
-    Tensor numbers = torch::cat({sum_g, sum_gz});
+    const Tensor inverse = shared->inverse(), centred = x - per_channel(shared->mean, x);
+    Tensor numbers =
+        torch::cat({on_host(g.sum(others(x))), on_host((g * centred).sum(others(x)))}) / shared->count;
     sum_over(shared->sum, numbers);
-    const Tensor mean_g = numbers.narrow(0, 0, channels) / shared->count,
-                 mean_gz = numbers.narrow(0, channels, channels) / shared->count;
-    Tensor scale = inverse;
-    if (weight.defined()) scale = scale * on_host(weight);
-    const Tensor dx = (g - per_channel(mean_g, x) - centred * per_channel(inverse * inverse * mean_gz, x)) *
-                      per_channel(scale, x);
-    if (!weight.defined()) return {dx, Tensor(), Tensor(), Tensor()};
-    return {dx, (sum_gz * inverse).to(weight.options()), sum_g.to(weight.options()), Tensor()};
+    const Tensor mean_g = numbers.narrow(0, 0, channels), mean_gz = numbers.narrow(0, channels, channels);
+    return {(g - per_channel(mean_g, x) - centred * per_channel(inverse * inverse * mean_gz, x)) *
+                per_channel(inverse, x),
+            Tensor()};
   }
 };
 
@@ -101,7 +94,8 @@ Tensor shared_batch_norm(const Tensor& x, const NormParts& norm, const BatchSum&
   const auto shared = c10::make_intrusive<Shared>();
   shared->sum = sum;
   shared->epsilon = norm.epsilon;
-  const Tensor y = SharedNormFunction::apply(x, norm.weight, norm.bias, shared);
+  Tensor y = NormaliseFunction::apply(x, shared);
+  if (norm.weight.defined()) y = y * per_channel(norm.weight, x) + per_channel(norm.bias, x);
   torch::NoGradGuard no_grad;
   Tensor mean = norm.running_mean, var = norm.running_var, batches = norm.num_batches_tracked;
   batches.add_(1);
