@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/engine_bench.h"
+#include "bench/ranks_bench.h"
 #include "cpu/cost.h"
 #include "ebm/objective.h"
 #include "ebm/sampler.h"
@@ -158,6 +159,16 @@ struct MethodLearner {
 };
 
 }  // namespace
+
+double least_exchange(const BenchOptions& o) {
+  const MethodLearner learner(o, false);
+  double floats = 0;
+  for (const auto& group : learner.method->parameter_groups())
+    for (const auto& p : group.parameters) floats += static_cast<double>(p.numel());
+  const int64_t rows = 2 * o.batch + (o.method == "ebclr" ? methods::chains_of(o.chains, o.batch) : 0);
+  floats += static_cast<double>(rows * learner.method->head().options().out);
+  return floats * sizeof(float);
+}
 
 std::string torch_version() {
   return TORCH_VERSION;

@@ -5,6 +5,8 @@
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,8 +14,10 @@
 #include "bench/compare.h"
 #include "bench/engine_bench.h"
 #include "bench/onnxruntime_bench.h"
+#include "bench/ranks_bench.h"
 #include "cli/bench_index.h"
 #include "cli/runtime.h"
+#include "core/error.h"
 #include "core/files.h"
 #include "data/speed.h"
 #include "eval/knn.h"
@@ -41,6 +45,8 @@ struct BenchArgs {
   std::string torchvision_script, decode_script, folder;
   int decode_size = 128;
   int64_t limit = 600;
+  int ranks = 2, timed = 3;
+  std::string through, master = "127.0.0.1", scratch;
   bool onnxruntime = false;
   RuntimeOptions runtime;
 };
@@ -299,6 +305,76 @@ void run_neighbour(const BenchArgs& a) {
   }
 }
 
+// This program, training on made-up images.
+std::vector<std::string> training(const BenchOptions& o, const std::filesystem::path& folder, int threads,
+                                  int64_t steps) {
+  std::vector<std::string> words = {std::filesystem::read_symlink("/proc/self/exe").string(),
+                                    "train",
+                                    "--quiet",
+                                    "--data",
+                                    "shapes",
+                                    "--limit",
+                                    std::to_string(steps * o.batch),
+                                    "--out",
+                                    folder.string(),
+                                    "--threads",
+                                    std::to_string(threads),
+                                    "--engine",
+                                    o.instructions.empty() ? "native" : o.instructions};
+  for (const auto& set :
+       {"method.name=" + o.method, fmt::format("encoder.width={}", o.width),
+        fmt::format("encoder.norm={}", o.batch_norm ? "batch" : "none"),
+        fmt::format("train.batch_size={}", o.batch), fmt::format("sampler.steps={}", o.sgld_steps),
+        fmt::format("sampler.chains={}", o.chains), fmt::format("buffer.size={}", 16 * o.batch),
+        std::string("train.epochs=1"), std::string("log.every=1"), std::string("log.samples_every=0"),
+        std::string("log.tensorboard=false"), std::string("monitor.knn_every=0")})
+    words.insert(words.end(), {"--set", set});
+  return words;
+}
+
+void run_ranks(const BenchArgs& a) {
+  namespace fs = std::filesystem;
+  auto rows = nlohmann::ordered_json::array();
+  for (const auto& o : combinations(a, true)) {
+    auto scratch = (a.scratch.empty() ? fs::temp_directory_path() : fs::path(a.scratch)) / "ebclr-ranks-XXXXXX";
+    std::string name = scratch.string();
+    if (::mkdtemp(name.data()) == nullptr)
+      core::run_error("bench.ranks", fmt::format("{}: no folder could be made there; choose --scratch",
+                                                 scratch.parent_path().string()));
+    const auto tidy = std::shared_ptr<void>(nullptr, [&](void*) {
+      std::error_code ec;
+      fs::remove_all(name, ec);
+    });
+    const auto r = bench::bench_ranks(
+        {.ranks = a.ranks,
+         .batch = o.batch,
+         .steps = a.timed,
+         .rounds = a.repeats,
+         .least_bytes = bench::least_exchange(o),
+         .master = a.master,
+         .through = a.through,
+         .scratch = name,
+         .command = [&](const fs::path& folder, int threads, int64_t steps) {
+           return training(o, folder, threads, steps);
+         }});
+    nlohmann::ordered_json row = bench::to_json(r);
+    row["method"] = o.method;
+    row["width"] = o.width;
+    row["batch_norm"] = o.batch_norm;
+    row["sgld_steps"] = o.sgld_steps;
+    rows.push_back(row);
+    if (a.json) continue;
+    const double batch = static_cast<double>(o.batch);
+    fmt::print(
+        "{} width {} batch {}: 1 process with {} threads {:.1f} images/s, {} ranks with 1 thread {:.1f}: {:.3f} "
+        "of it; {:.1f} % of their time in {:.0f} exchanges a step, {} handed over ({} is the least)\n",
+        o.method, o.width, o.batch, a.ranks, batch / r.threads.median, a.ranks, batch / r.ranks.median,
+        r.efficiency(), 100 * r.exchange_share(), r.exchanges, core::human_bytes(r.exchange_bytes),
+        core::human_bytes(r.options.least_bytes));
+  }
+  if (a.json) print_json(rows);
+}
+
 // What the numbers are measured with.
 using Configure = std::function<void(CLI::App&, BenchArgs&)>;
 
@@ -439,6 +515,25 @@ void add_encoder_benches(CLI::App& group) {
             });
 }
 
+void add_ranks(CLI::App& group) {
+  add_bench(
+      group, "ranks", "Training by several ranks with one thread each against one process with as many threads",
+      [](CLI::App& c, BenchArgs& a) {
+        add_step(c, a);
+        c.add_option("--ranks", a.ranks, "Ranks, and threads of the one process")
+            ->check(CLI::Range(2, 1024))
+            ->capture_default_str();
+        c.add_option("--timed", a.timed, "Timed steps of each training; --repeats is how often in turns")
+            ->check(CLI::Range(1, 1000))
+            ->capture_default_str();
+        c.add_option("--through", a.through,
+                     "Words that bring a rank to its host, {} being its number: 'ip netns exec host{}'");
+        c.add_option("--master", a.master, "Address of rank 0")->capture_default_str();
+        c.add_option("--scratch", a.scratch, "Folder that all hosts see (default: that of temporary files)");
+      },
+      [](const BenchArgs& a, int) { run_ranks(a); });
+}
+
 void add_data_benches(CLI::App& group) {
   add_bench(
       group, "augment", "Views per second",
@@ -502,6 +597,7 @@ void add_bench_commands(CLI::App& app) {
       "bench", "Measure against libtorch, FAISS and torchvision, side by side in one process");
   group->require_subcommand(1);
   add_encoder_benches(*group);
+  add_ranks(*group);
   add_data_benches(*group);
   add_index_benches(*group);
   add_all(*group);

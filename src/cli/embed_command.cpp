@@ -10,6 +10,7 @@
 #include "cli/eval_command.h"
 #include "cli/eval_options.h"
 #include "cli/progress.h"
+#include "cli/ranks.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/folder.h"
@@ -75,7 +76,7 @@ struct EmbedArgs {
   bool csv = false;
 };
 
-void run_embed(EmbedArgs& a) {
+void run_embed(EmbedArgs& a, const std::shared_ptr<dist::Group>& ranks) {
   auto& source = a.encoder;
   eval::check_export_name(a.out);  // before anything takes time
   const auto run = source.open();
@@ -84,13 +85,15 @@ void run_embed(EmbedArgs& a) {
   const auto adapted = a.files.empty()
                            ? load_split(source, run, model, source.split_or(run, a.split, "all"), 0, 0)
                            : load_files(source, a.files, model);
-  ProgressLine line(source.json);
+  source.require_same(*ranks, model, adapted.set.size());
+  ProgressLine line(source.json || ranks->rank() != 0);
   const auto result = eval::export_features(
       model, adapted.set,
       {.out = a.out, .projection = a.what == "projection", .csv = a.csv, .progress = [&](double share) {
          line.show("features", share);
-       }});
+       }, .ranks = ranks});
   line.clear();
+  if (ranks->rank() != 0) return;
   std::vector<std::string> files;
   for (const auto& f : result.files) files.push_back(f.string());
   if (source.json) {
@@ -188,7 +191,7 @@ void add_embed_command(CLI::App& app) {
   c->add_option("--split", o->split, "train, test or all (default: all)")
       ->check(CLI::IsMember({"train", "test", "all"}));
   c->add_flag("--csv", o->csv, "Also write file, label and features as CSV");
-  c->callback([o] { run_embed(*o); });
+  c->callback([o] { with_ranks([&](const auto& ranks) { run_embed(*o, ranks); }); });
 }
 
 void add_map_command(CLI::App& app) {

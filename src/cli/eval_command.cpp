@@ -11,6 +11,7 @@
 
 #include "cli/eval_options.h"
 #include "cli/progress.h"
+#include "cli/ranks.h"
 #include "cli/strangers_command.h"
 #include "cli/table.h"
 #include "core/text.h"
@@ -119,10 +120,12 @@ struct EvalArgs {
 
 std::vector<eval::Row> judge_all(const EvalArgs& a, const Judges& judges, const run::Run& run,
                                  run::Model& model, const eval::EvalSets& sets,
-                                 const eval::Progress& progress) {
+                                 const eval::Progress& progress,
+                                 const std::shared_ptr<dist::Group>& ranks) {
   const auto options = a.judging.options(judges.linear, judges.knn);
   std::vector<eval::Row> rows;
   const auto add = [&](const eval::Subject& subject) {
+    if (ranks->rank() != 0) return;  // who has the features judges
     for (auto& row : eval::judge(subject, sets.classes, options, progress)) rows.push_back(std::move(row));
   };
   const auto wanted = [&](const char* name) {
@@ -133,22 +136,24 @@ std::vector<eval::Row> judge_all(const EvalArgs& a, const Judges& judges, const 
   if (wanted("random")) {
     auto untrained = eval::untrained_model(run, sets);
     engine::place(*untrained.encoder, untrained.head.get(), a.encoder.runtime.placement());
-    add(eval::encoder_subject("untrained encoder", untrained, sets, progress));
+    add(eval::encoder_subject("untrained encoder", untrained, sets, progress, ranks));
   }
-  add(eval::encoder_subject("trained encoder", model, sets, progress));
+  add(eval::encoder_subject("trained encoder", model, sets, progress, ranks));
   return rows;
 }
 
-void run_judges(EvalArgs& a, const Judges& judges) {
+void run_judges(EvalArgs& a, const Judges& judges, const std::shared_ptr<dist::Group>& ranks) {
   auto& source = a.encoder;
   const auto run = source.open();
   auto model = source.load(run);
   const auto where = source.source(run);
-  ProgressLine line(source.json);
+  ProgressLine line(source.json || ranks->rank() != 0);
   const auto sets = eval::make_eval_sets(source.images(run), model.encoder->options().channels,
                                          model.image_shape, source.grayscale);
-  const auto rows = judge_all(a, judges, run, model, sets, line.function());
+  source.require_same(*ranks, model, sets.raw.train.size() + sets.raw.test.size());
+  const auto rows = judge_all(a, judges, run, model, sets, line.function(), ranks);
   line.clear();
+  if (ranks->rank() != 0) return;
   const auto pictures = draw_confusions(rows, sets, a.judging.plots);
   if (source.json) {
     nlohmann::json out{{"run", source.run},
@@ -194,7 +199,7 @@ void add_eval_commands(CLI::App& app) {
     o->judging.add_common(*c);
     if (judges.linear) o->judging.add_linear(*c, "--protocol");
     if (judges.knn) o->judging.add_knn(*c, judges.linear ? "--knn-protocol" : "--protocol");
-    c->callback([o, judges] { run_judges(*o, judges); });
+    c->callback([o, judges] { with_ranks([&](const auto& ranks) { run_judges(*o, judges, ranks); }); });
   };
   add("linear", "Linear classifier on frozen features", {.linear = true, .knn = false}, {});
   add("knn", "Exact weighted nearest neighbours", {.linear = false, .knn = true}, {});

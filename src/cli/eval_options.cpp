@@ -1,5 +1,7 @@
 #include "cli/eval_options.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
@@ -50,6 +52,12 @@ run::Model EncoderOptions::load(const run::Run& r) const {
   auto model = r.load(checkpoint);
   engine::place(*model.encoder, model.head.get(), runtime.placement());
   return model;
+}
+
+void EncoderOptions::require_same(dist::Group& ranks, const run::Model& model, int64_t images) const {
+  if (ranks.alone()) return;
+  ranks.require_same("run or set of images", fmt::format("{}, epoch {}, step {}, {} images", run,
+                                                         model.position.epoch, model.position.step, images));
 }
 
 void JudgingOptions::add_common(CLI::App& c) {

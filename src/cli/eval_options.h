@@ -7,6 +7,7 @@
 #include "cli/data_options.h"
 #include "cli/runtime.h"
 #include "data/catalog.h"
+#include "dist/group.h"
 #include "eval/judge.h"
 #include "run/run.h"
 
@@ -30,6 +31,8 @@ struct EncoderOptions : DataOptions {
   run::Run open();
   /// The asked checkpoint on its device.
   run::Model load(const run::Run& run) const;
+  /// Throws Error when ranks that are to share the work would do different things.
+  void require_same(dist::Group& ranks, const run::Model& model, int64_t images) const;
 };
 
 /// How to judge.

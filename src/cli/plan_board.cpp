@@ -19,6 +19,8 @@ const char* word_for(study::RunState s) {
       return "waiting";
     case study::RunState::kRunning:
       return "running";
+    case study::RunState::kElsewhere:
+      return "elsewhere";
     case study::RunState::kDone:
       return "done";
     case study::RunState::kFailed:

@@ -6,12 +6,14 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/commit.h"
 #include "cli/plan_board.h"
@@ -38,7 +40,7 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kReproduce = "reproduce";
 
 struct ReproduceArgs {
-  std::vector<std::string> studies, only;
+  std::vector<std::string> studies, only, runs;
   std::string scale = "small", out = "reproduction", data_root;
   int seeds = 0, jobs = 1;
   bool plan_only = false, report_only = false, no_fetch = false, json = false;
@@ -60,6 +62,25 @@ std::string command_of(const ReproduceArgs& a, const std::string& study) {
   if (a.seeds > 0) text += fmt::format(" --seeds {}", a.seeds);
   for (const auto& o : a.only) text += " --only " + o;
   return text;
+}
+
+// As a shell reads it.
+std::string quoted(const std::string& word) {
+  const bool plain = !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                             "0123456789_-+=./,:@%") == std::string::npos;
+  if (plain) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+// One run of a plan by its name, for schedulers that want a command each.
+std::string command_of_run(const ReproduceArgs& a, const std::string& study, const study::RunSpec& spec) {
+  std::string text = fmt::format("ebclr reproduce {} --scale {}", quoted(study), quoted(a.scale));
+  if (a.seeds > 0) text += fmt::format(" --seeds {}", a.seeds);
+  for (const auto& o : a.only) text += " --only " + quoted(o);
+  if (!a.data_root.empty()) text += " --data-root " + quoted(a.data_root);
+  return text + fmt::format(" --out {} --run {}", quoted(a.out), quoted(spec.folder.filename().string()));
 }
 
 study::Facts facts_of(const ReproduceArgs& a, const std::string& study) {
@@ -188,7 +209,7 @@ class PlanProgress {
 
   void operator()(const std::vector<study::RunStatus>& status) {
     double done = 0;
-    size_t finished = 0, all = 0;
+    size_t finished = 0, all = 0, elsewhere = 0;
     std::string doing;
     for (size_t i = 0; i < status.size(); ++i) {
       const auto& s = status[i];
@@ -204,6 +225,8 @@ class PlanProgress {
         told_[i] = true;
       } else if (s.state == study::RunState::kRunning && doing.empty()) {
         doing = plan_.runs[i].title + (s.doing.empty() ? "" : ", " + s.doing);
+      } else if (s.state == study::RunState::kElsewhere) {
+        ++elsewhere;
       }
     }
     if (first_) {
@@ -216,6 +239,8 @@ class PlanProgress {
                           ? core::human_seconds(elapsed * (total_ - done) / gained) + " left"
                           : std::string("estimating");
     seconds_left_ = gained > 0 && elapsed > 3 ? elapsed * (total_ - done) / gained : -1;
+    if (elsewhere > 0 && doing.empty())
+      doing = fmt::format("waiting for {} runs of other processes", elsewhere);
     if (!terminal_) return;
     winsize size{};
     const size_t width =
@@ -233,7 +258,7 @@ class PlanProgress {
     clear();
     const auto& spec = plan_.runs[i];
     if (s.state == study::RunState::kFailed) {
-      fmt::print(stderr, "failed  {}: {}\n", spec.title, s.failure);
+      fmt::print(stderr, "failed  {}: {}{}\n", spec.title, s.failure, whose(s));
       return;
     }
     const auto f = study::read_findings(spec);
@@ -242,9 +267,10 @@ class PlanProgress {
       scores.push_back(fmt::format("{} {:.1f} % (untrained {:.1f})", name, 100 * curve.back().accuracy,
                                    100 * curve.front().accuracy));
     for (const auto& [name, d] : f.distances) scores.push_back(fmt::format("{} {:.2f}", name, d.distance));
-    fmt::print(stderr, "done    {}: {} in {}\n", spec.title, core::join(scores, ", "),
-               core::human_seconds(f.seconds));
+    fmt::print(stderr, "done    {}: {} in {}{}\n", spec.title, core::join(scores, ", "),
+               core::human_seconds(f.seconds), whose(s));
   }
+  static const char* whose(const study::RunStatus& s) { return s.foreign ? " (by another process)" : ""; }
   void clear() {
     if (dirty_) fmt::print(stderr, "\r\033[K");
     std::fflush(stderr);
@@ -274,6 +300,8 @@ class Reproduction {
   /// Tunes, runs and reports one study.
   void perform(const std::string& name, const study::Scales& scales, int seeds) {
     auto s = study::load_study(name);
+    asked_ = name;
+    untuned_ = false;
     study::Selection selection;
     for (const auto& o : a_.only) study::add_only(selection, o, s);
     const auto [tuned, note] = tune(s, scales);
@@ -282,6 +310,10 @@ class Reproduction {
     plan.trials = tuned.trials;
     plan.tuning_note = note;
     block_missing(plan);
+    if (!a_.runs.empty()) {
+      if (!untuned_) run_named(plan);
+      return;
+    }
     const bool stopped = carry_out(plan);
     if (!a_.plan_only) report(plan);
     if (stopped) interrupt();
@@ -289,7 +321,12 @@ class Reproduction {
 
   /// After all studies: the JSON, and the exit code of failed runs.
   void finish() const {
-    if (a_.json && !a_.plan_only) fmt::print("{}\n", json_.dump(2));
+    for (const auto& name : a_.runs)
+      if (!named_.count(name))
+        core::usage_error(kReproduce, fmt::format("no run '{}' in this plan (or not yet, before its study is "
+                                                  "tuned); --plan --json lists them",
+                                                  name));
+    if (a_.json && a_.runs.empty()) fmt::print("{}\n", json_.dump(2));
     if (failed_ > 0)
       core::run_error(kReproduce,
                       fmt::format("{} runs failed; the reports name them, and the same command tries "
@@ -315,10 +352,14 @@ class Reproduction {
     auto trials = study::tuning_plan(s, a_.scale, scales, a_.out, a_.data_root);
     if (!trials) return {};
     block_missing(*trials);
-    const bool stopped = carry_out(*trials);
+    if (!a_.runs.empty()) run_named(*trials);
+    const bool stopped = a_.runs.empty() && carry_out(*trials);
     auto tuned = study::choose(*trials, study::remembered_failures(*trials));
     if (stopped) interrupt();
-    if (!tuned.unfinished.empty()) return {{.trials = tuned.trials}, "not tuned: " + tuned.unfinished};
+    if (!tuned.unfinished.empty()) {
+      untuned_ = true;
+      return {{.trials = tuned.trials}, "not tuned: " + tuned.unfinished};
+    }
     return {tuned,
             fmt::format("Settings were chosen by trials, as many for each row, with a seed of their own "
                         "({}), judged by {} on {} % of the train images of {}; no test image was seen",
@@ -326,10 +367,56 @@ class Reproduction {
                         trials->judging.held_out_percent, trials->runs.front().config.data.source)};
   }
 
+  // Those runs of a plan that were asked for by name; the report is left to whoever does the whole.
+  void run_named(const study::Plan& plan) {
+    auto part = plan;
+    part.cells.clear();
+    std::erase_if(part.runs, [&](const study::RunSpec& r) {
+      return std::find(a_.runs.begin(), a_.runs.end(), r.folder.filename().string()) == a_.runs.end();
+    });
+    if (part.runs.empty()) return;
+    for (const auto& r : part.runs) {
+      named_.insert(r.folder.filename().string());
+      if (!r.blocked.empty()) core::usage_error(kReproduce, fmt::format("{}: {}", r.title, r.blocked));
+    }
+    if (carry_out(part)) interrupt();
+    for (const auto& f : study::remembered_failures(part)) failed_ += !f.empty();
+  }
+
+  // The plan as data: what there is to do, and a command for each.
+  void list_runs(const study::Plan& plan) {
+    for (const auto& r : plan.runs)
+      json_.push_back({{"study", plan.study.name},
+                       {"run", r.folder.filename().string()},
+                       {"title", r.title},
+                       {"folder", r.folder.string()},
+                       {"state", !r.blocked.empty()                            ? "blocked"
+                                 : study::complete(r, study::read_findings(r)) ? "done"
+                                 : study::is_taken(r)                          ? "running"
+                                                                               : "to do"},
+                       {"blocked", r.blocked},
+                       {"images", r.images},
+                       {"epochs", r.config.train.epochs},
+                       {"batch", r.config.train.batch_size},
+                       {"forward_units", r.forward_units},
+                       {"command", command_of_run(a_, asked_, r)}});
+  }
+
   // Prints the plan and runs it; true when it was interrupted.
   bool carry_out(const study::Plan& plan) {
+    if (a_.plan_only && a_.json) {
+      // Before the trials are done nobody knows the runs that follow from them.
+      if (!untuned_) list_runs(plan);
+      return false;
+    }
+    if (!a_.runs.empty()) return work_off(plan);
     if (!a_.report_only && !a_.json) print_plan(plan, estimate_, a_.jobs);
     if (a_.plan_only || a_.report_only) return false;
+    return work_off(plan);
+  }
+
+  // True when it was interrupted.
+  bool work_off(const study::Plan& plan) {
     PlanProgress progress(plan);
     study::WorkerOptions options;
     options.jobs = a_.jobs;
@@ -391,6 +478,9 @@ class Reproduction {
   study::Missing missing_;
   nlohmann::ordered_json json_ = nlohmann::ordered_json::array();
   size_t failed_ = 0;
+  std::string asked_;            // the study at hand, as it was named
+  bool untuned_ = false;         // it waits for its trials
+  std::set<std::string> named_;  // runs of --run that were found
 };
 
 void reproduce(const ReproduceArgs& a) {
@@ -431,8 +521,15 @@ void work(const std::string& file, const RuntimeOptions& options) {
     fmt::print("{}", study::progress_line(done, doing));
     std::fflush(stdout);
   };
-  if (!study::perform(spec, runtime.placement(), interrupted(), report))
-    throw core::Error(core::ExitCode::kInterrupted, "", "");
+  switch (study::perform(spec, runtime.placement(), interrupted(), report, /*wait=*/false)) {
+    case study::Outcome::kDone:
+      return;
+    case study::Outcome::kElsewhere:
+      throw core::Error(static_cast<core::ExitCode>(study::kElsewhereExit), kReproduce,
+                        "another process is at this run");
+    case study::Outcome::kStopped:
+      throw core::Error(core::ExitCode::kInterrupted, "", "");
+  }
 }
 
 }  // namespace
@@ -447,10 +544,14 @@ void add_reproduce_commands(CLI::App& app) {
   command->add_option("--seeds", a->seeds, "Seeds per cell (default: the scale's)")
       ->check(CLI::Range(1, 100));
   command->add_option("--only", a->only, "Only a part, e.g. data=fmnist,cifar10 (repeatable)");
-  command->add_option("--out", a->out, "Folder for runs and reports")->capture_default_str();
+  command->add_option("--run", a->runs,
+                      "Only this run of the plan, without a report (names: --plan --json; repeatable)");
+  command
+      ->add_option("--out", a->out, "Folder for runs and reports; processes of several hosts may share it")
+      ->capture_default_str();
   command->add_option("--jobs", a->jobs, "Runs at once; they share --threads")->check(CLI::Range(1, 1024));
   command->add_option("--data-root", a->data_root, "Where named sets are kept");
-  command->add_flag("--plan", a->plan_only, "Print the plan and stop");
+  command->add_flag("--plan", a->plan_only, "Print the plan and stop (--json: with a command for each run)");
   command->add_flag("--report-only", a->report_only, "Write the report from what is there");
   command->add_flag("--no-fetch", a->no_fetch, "Do not fetch data sets that are absent");
   command->add_flag("--json", a->json, "Print where the reports are and the verdicts as JSON");

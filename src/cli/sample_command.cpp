@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/data_options.h"
+#include "cli/ranks.h"
 #include "cli/runtime.h"
 #include "core/csv.h"
 #include "core/error.h"
@@ -145,7 +146,7 @@ data::ImageSet images_for_energy(const EnergyArgs& a, const run::Run& run, const
   return eval::pick_split(std::move(sets), sets.test.size() > 0 ? split : "all");
 }
 
-void energy(const EnergyArgs& a) {
+void energy(const EnergyArgs& a, const std::shared_ptr<dist::Group>& ranks) {
   if (!a.plot.empty()) plot::check_png_name(a.plot);
   const auto runtime = apply(a.runtime);
   const auto run = run::Run::open(a.folder);
@@ -160,10 +161,16 @@ void energy(const EnergyArgs& a) {
     auto adapted =
         eval::adapt(images_for_energy(a, run, density.model, name, runtime.threads, problems),
                     density.model.encoder->options().channels, density.model.image_shape, a.grayscale);
-    for (const auto& n : adapted.notes) fmt::print(stderr, "note: {}: {}\n", name, n);
-    auto e = density::energies(density, adapted.set);
+    if (ranks->rank() == 0)
+      for (const auto& n : adapted.notes) fmt::print(stderr, "note: {}: {}\n", name, n);
+    if (!ranks->alone())
+      ranks->require_same("run or set of images",
+                          fmt::format("{}, step {}, {} images of {}", a.folder, density.model.position.step,
+                                      adapted.set.size(), name));
+    auto e = density::energies(density, adapted.set, ranks);
     parts.push_back({name, std::move(adapted.set), e});
   }
+  if (ranks->rank() != 0) return;
   std::string csv = core::csv_line({"set", "split", "image", "file", "label", "energy"});
   for (const auto& p : parts)
     for (int64_t i = 0; i < p.energies.size(0); ++i)
@@ -263,7 +270,7 @@ void add_sample_commands(CLI::App& app) {
   energy_command->add_option("--plot", e->plot, "Histogram PNG (default: beside the CSV)");
   energy_command->add_flag("--json", e->json, "Print the outcome as JSON");
   add_runtime_options(*energy_command, e->runtime);
-  energy_command->callback([e] { energy(*e); });
+  energy_command->callback([e] { with_ranks([&](const auto& ranks) { energy(*e, ranks); }); });
 }
 
 }  // namespace ebclr::cli

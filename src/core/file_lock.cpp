@@ -24,11 +24,21 @@ int open_lock(const std::filesystem::path& file, std::string_view component) {
   return fd;
 }
 
+[[noreturn]] void no_locks(const std::filesystem::path& file, std::string_view component, int why) {
+  run_error(component, fmt::format("{}: cannot be locked ({}); this file system has no locks: choose another "
+                                   "folder, or mount it with them (Lustre: -o flock)",
+                                   file.string(), std::strerror(why)));
+}
+
 }  // namespace
 
 std::optional<FileLock> FileLock::try_take(const std::filesystem::path& file, std::string_view component) {
   FileLock lock(open_lock(file, component));
-  if (::flock(lock.fd_, LOCK_EX | LOCK_NB) != 0) return std::nullopt;
+  while (::flock(lock.fd_, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno == EWOULDBLOCK) return std::nullopt;
+    no_locks(file, component, errno);
+  }
   return lock;
 }
 
@@ -37,8 +47,8 @@ FileLock FileLock::wait(const std::filesystem::path& file, std::string_view comp
   FileLock lock(open_lock(file, component));
   if (::flock(lock.fd_, LOCK_EX | LOCK_NB) == 0) return lock;
   if (on_wait) on_wait();
-  while (::flock(lock.fd_, LOCK_EX) != 0 && errno == EINTR) {
-  }
+  while (::flock(lock.fd_, LOCK_EX) != 0)
+    if (errno != EINTR) no_locks(file, component, errno);
   return lock;
 }
 

@@ -12,7 +12,8 @@ namespace ebclr::core {
 class FileLock {
  public:
   /// Takes the lock at once, or returns nothing because another process has it. Creates the file; throws
-  /// Error in the name of `component` when it cannot.
+  /// Error in the name of `component` when it cannot, or when the file system has no locks. On a network file
+  /// system that has them (NFS, Lustre mounted with flock) processes of other hosts count.
   static std::optional<FileLock> try_take(const std::filesystem::path& file, std::string_view component);
   /// Waits for the lock; `on_wait` is called first if another process has it.
   static FileLock wait(const std::filesystem::path& file, std::string_view component,

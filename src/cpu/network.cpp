@@ -374,11 +374,12 @@ std::unique_ptr<Tape> Network::sample(const WeightSet& weights, const float* x, 
 }
 
 std::unique_ptr<Tape> Network::train(const WeightSet& weights, const std::vector<ConvParameters>& parameters,
-                                     const float* x, int images, int height, int width, float* out) {
+                                     const float* x, int images, int height, int width, float* out,
+                                     const BatchSum& sum) {
   const Pass pass{weights, images, height, width};
   std::unique_ptr<Tape> tape = new_tape(pass, true);
   if (shape_.batch_norm) {
-    forward_norm(pass, parameters, x, *tape, out);
+    forward_norm(pass, parameters, x, *tape, out, sum);
   } else {
     run_forward(pass, x, tape.get(), out);
   }
@@ -394,12 +395,12 @@ void Network::input_gradient(const WeightSet& weights, const Tape& tape, const f
 
 void Network::backward(const WeightSet& weights, const std::vector<ConvParameters>& parameters,
                        const Tape& tape, const float* x, const float* dfeatures,
-                       const std::vector<ConvGradients>& gradients, float* dx) {
+                       const std::vector<ConvGradients>& gradients, float* dx, const BatchSum& sum) {
   const Pass pass{weights, tape.images, tape.height, tape.width};
   if (gradients.empty() && !shape_.batch_norm) {
     input_gradient(weights, tape, dfeatures, dx);
   } else {
-    train_backward(pass, parameters, tape, x, dfeatures, gradients, dx);
+    train_backward(pass, parameters, tape, x, dfeatures, gradients, dx, sum);
   }
 }
 

@@ -13,7 +13,9 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -61,6 +63,10 @@ struct ConvGradients {
   float* beta = nullptr;
 };
 
+/// In place: the sum over all processes that share a batch; empty for a process alone. All of them must make
+/// the same passes in the same order.
+using BatchSum = std::function<void(std::span<double>)>;
+
 /// One convolution of the network, with padded and real channel counts.
 struct ConvLayer {
   int in, out;  // padded; the stem's `in` is that of the image
@@ -102,7 +108,7 @@ class Tape {
 
   int images = 0, height = 0, width = 0;
   bool training = false;
-  std::vector<long> values_per_channel;  // per convolution: images times pixels, BatchNorm only
+  std::vector<long> values_per_channel;  // per convolution: images times pixels of the whole batch, BatchNorm only
   std::vector<Buffer> signs;             // per tensor (stem, then mid and out of each block), bits in floats
   std::vector<Buffer> activations;       // same numbering; training only
   std::vector<Buffer> raw;               // per convolution: results before BatchNorm; training with it only
@@ -140,9 +146,10 @@ class Network {
   std::unique_ptr<Tape> sample(const WeightSet& weights, const float* x, int images, int height, int width,
                                float* out);
   /// As infer, keeping all that `backward` needs. With BatchNorm the batch's own statistics are used, found
-  /// in the tape afterwards; weights must not be folded.
+  /// in the tape afterwards; weights must not be folded. `sum`: the batch goes on in other processes.
   std::unique_ptr<Tape> train(const WeightSet& weights, const std::vector<ConvParameters>& parameters,
-                              const float* x, int images, int height, int width, float* out);
+                              const float* x, int images, int height, int width, float* out,
+                              const BatchSum& sum = {});
 
   /// Gradient to the images from that to the features, for tapes of `sample`.
   void input_gradient(const WeightSet& weights, const Tape& tape, const float* dfeatures, float* dx);
@@ -151,10 +158,11 @@ class Network {
   /// between them.
   void chains(const WeightSet& weights, const EnergyHead& head, const ChainPlan& plan, float* v, int images,
               int height, int width, float* energies);
-  /// All gradients, for tapes of `train`; dx may be null, and so may `gradients` be empty.
+  /// All gradients, for tapes of `train`; dx may be null, and so may `gradients` be empty. With the `sum` of
+  /// `train`, dx is that of the whole batch, the other gradients are this process's part.
   void backward(const WeightSet& weights, const std::vector<ConvParameters>& parameters, const Tape& tape,
                 const float* x, const float* dfeatures, const std::vector<ConvGradients>& gradients,
-                float* dx);
+                float* dx, const BatchSum& sum = {});
 
  private:
   struct Size {
@@ -229,10 +237,10 @@ class Network {
                          const Team& team);
   void run_forward(const Pass& pass, const float* x, Tape* tape, float* out);
   void forward_norm(const Pass& pass, const std::vector<ConvParameters>& parameters, const float* x,
-                    Tape& tape, float* out);
+                    Tape& tape, float* out, const BatchSum& sum);
   void train_backward(const Pass& pass, const std::vector<ConvParameters>& parameters, const Tape& tape,
                       const float* x, const float* dfeatures, const std::vector<ConvGradients>& gradients,
-                      float* dx);
+                      float* dx, const BatchSum& sum);
   StemJob stem_job(const Pass& pass, int images, Worker& worker) const;
   StemGradJob stem_grad_job(const Pass& pass, int images, const Tape& tape, Worker& worker) const;
 

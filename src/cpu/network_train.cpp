@@ -9,15 +9,17 @@
 namespace ebclr::cpu {
 
 void Network::forward_norm(const Pass& pass, const std::vector<ConvParameters>& parameters, const float* x,
-                           Tape& tape, float* out) {
+                           Tape& tape, float* out, const BatchSum& sum) {
   prepare(pass, false);
+  TeamSum team_sum(sum);
   NormScale scale(stage_channels(3)), shortcut_scale(stage_channels(3));
   Buffer before_pool = pool_->take(shape_.stem.pool ? tape.raw[0].size() : 0);
   run_team(threads_, [&](const Team& team) {
     Worker& worker = workers_[team.id];
     const auto measure = [&](NormScale& into, int conv, int pixels) {
       into.measure(kernels_, convs_[conv], parameters[conv], shape_.epsilon, tape.raw[conv].data(),
-                   pass.images, pixels, tape.mean[conv].data(), tape.var[conv].data(), team);
+                   pass.images, pixels, tape.mean[conv].data(), tape.var[conv].data(),
+                   tape.values_per_channel[conv], team_sum, team);
     };
     // Scale and shift alone: an activation of slope 1 is none.
     const auto apply_to = [&](int conv, int pixels, float slope, float* y, char* signs_out) {
@@ -106,13 +108,15 @@ void Network::forward_norm(const Pass& pass, const std::vector<ConvParameters>& 
                   stage_size(3, pass).pixels(), out, team);
   });
   pool_->give(std::move(before_pool));
+  team_sum.rethrow();
 }
 
 /// The way back through the whole network with weight gradients: layer by layer, shared by a team.
 class Network::Backward {
  public:
   Backward(Network& network, const Pass& pass, const std::vector<ConvParameters>& parameters,
-           const Tape& tape, const float* x, const std::vector<ConvGradients>& gradients, float* dx)
+           const Tape& tape, const float* x, const std::vector<ConvGradients>& gradients, float* dx,
+           const BatchSum& sum)
       : n_(network),
         pass_(pass),
         parameters_(parameters),
@@ -120,7 +124,8 @@ class Network::Backward {
         x_(x),
         gradients_(gradients),
         dx_(dx),
-        norm_(network.stage_channels(3)) {
+        norm_(network.stage_channels(3)),
+        sum_(sum) {
     std::size_t v = 0, d = 0, du = 0, activation = 0;
     const std::size_t parts = grad_parts(n_.threads_);
     for (std::size_t i = 1; i < n_.convs_.size(); ++i) {
@@ -174,6 +179,9 @@ class Network::Backward {
     stem(g.result, team);
   }
 
+  /// Throws what a sum over processes has thrown.
+  void rethrow() const { sum_.rethrow(); }
+
  private:
   struct Gradients {
     float *result, *mid, *input;
@@ -187,8 +195,9 @@ class Network::Backward {
   float* through_norm(int conv, int pixels, float* gradient, float* dz, const Team& team) {
     if (!n_.shape_.batch_norm) return gradient;
     norm_.run(n_.kernels_, n_.convs_[conv], parameters_[conv], n_.shape_.epsilon, tape_.raw[conv].data(),
-              pass_.images, pixels, tape_.mean[conv].data(), tape_.var[conv].data(), gradient,
-              gradients_.empty() ? ConvGradients{} : gradients_[conv], dz, team);
+              pass_.images, pixels, tape_.mean[conv].data(), tape_.var[conv].data(),
+              tape_.values_per_channel[conv], gradient, gradients_.empty() ? ConvGradients{} : gradients_[conv],
+              dz, sum_, team);
     return dz;
   }
 
@@ -303,15 +312,17 @@ class Network::Backward {
   const std::vector<ConvGradients>& gradients_;
   float* dx_;
   NormGradient norm_;
+  TeamSum sum_;
   Buffer buffers_[kBuffers];
 };
 
 void Network::train_backward(const Pass& pass, const std::vector<ConvParameters>& parameters,
                              const Tape& tape, const float* x, const float* dfeatures,
-                             const std::vector<ConvGradients>& gradients, float* dx) {
+                             const std::vector<ConvGradients>& gradients, float* dx, const BatchSum& sum) {
   prepare(pass, false);
-  Backward way(*this, pass, parameters, tape, x, gradients, dx);
+  Backward way(*this, pass, parameters, tape, x, gradients, dx, sum);
   run_team(threads_, [&](const Team& team) { way.run(dfeatures, team); });
+  way.rethrow();
 }
 
 }  // namespace ebclr::cpu

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "data/catalog.h"
 #include "density/proposals.h"
+#include "dist/rows.h"
 #include "ebm/objective.h"
 #include "run/images.h"
 
@@ -52,15 +53,22 @@ torch::Tensor outputs(const run::Model& model, const torch::Tensor& images, torc
   return torch::cat(parts);
 }
 
-torch::Tensor energies(const Density& density, const data::ImageSet& set) {
+torch::Tensor energies(const Density& density, const data::ImageSet& set,
+                       const std::shared_ptr<dist::Group>& ranks) {
   if (set.size() == 0)
     core::usage_error(kComponent,
                       fmt::format("'{}' has no {} images to compute energies of", set.name, set.split));
   const auto references = density.references.to(torch::kCPU);
-  std::vector<torch::Tensor> parts;
-  for (const auto& pixels : set.pixels.split(kBatch))
-    parts.push_back(outputs(density.model, data::to_unit_range(pixels), density.device).to(torch::kCPU));
-  return ebm::energy(torch::cat(parts), references, density.options.objective.tau);
+  const auto found = dist::compute_rows(
+      *ranks, {.total = set.size(),
+               .batch = kBatch,
+               .width = density.model.head->options().out,
+               .compute = [&](int64_t first, int64_t count) {
+                 return outputs(density.model, data::to_unit_range(set.pixels.narrow(0, first, count)),
+                                density.device);
+               }});
+  if (ranks->rank() != 0) return found.flatten();
+  return ebm::energy(found, references, density.options.objective.tau);
 }
 
 ChainStarts::ChainStarts(const run::Run& run, const Density& density, const std::string& init, uint64_t seed)

@@ -10,6 +10,7 @@
 
 #include "core/rng.h"
 #include "data/image_set.h"
+#include "dist/group.h"
 #include "engine/engine.h"
 #include "methods/method.h"
 #include "run/run.h"
@@ -42,8 +43,10 @@ Density density_of(const run::Run& run, run::Model model, const DensityOptions& 
 /// Network outputs f(v) of images float [N, C, H, W], in batches -> [N, D] on the device.
 torch::Tensor outputs(const run::Model& model, const torch::Tensor& images, torch::Device device);
 
-/// E(v) of every image of a set (already fit for the encoder, see eval::adapt), [N] on the CPU.
-torch::Tensor energies(const Density& density, const data::ImageSet& set);
+/// E(v) of every image of a set (already fit for the encoder, see eval::adapt), [N] on the CPU; [0] on ranks
+/// other than 0.
+torch::Tensor energies(const Density& density, const data::ImageSet& set,
+                       const std::shared_ptr<dist::Group>& ranks = dist::solo());
 
 /// Where chains begin: "data" (augmented train images), "uniform" noise or the run's replay "buffer".
 class ChainStarts {

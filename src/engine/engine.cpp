@@ -117,6 +117,7 @@ struct Memory : torch::CustomClassHolder {
   std::unique_ptr<cpu::Tape> tape;
   uint64_t generation = 0;
   bool input_gradient = false, weight_gradients = true;
+  cpu::BatchSum sum;                            // of processes that share the batch
   std::vector<cpu::ConvParameters> parameters;  // valid as long as the node's saved tensors are
 };
 
@@ -169,7 +170,7 @@ class TrainFunction : public torch::autograd::Function<TrainFunction> {
     Tensor features = torch::empty({x.size(0), state.network.features()}, x.options().requires_grad(false));
     memory->tape =
         state.network.train(state.plain.set, memory->parameters, images.data_ptr<float>(), images.size(0),
-                            images.size(2), images.size(3), features.data_ptr<float>());
+                            images.size(2), images.size(3), features.data_ptr<float>(), memory->sum);
     memory->generation = state.plain.generation;
     // Saved parameters let autograd itself complain if one of them is changed in place before backward.
     torch::autograd::variable_list saved{images};
@@ -206,7 +207,7 @@ class TrainFunction : public torch::autograd::Function<TrainFunction> {
     }
     state.network.backward(state.plain.set, memory->parameters, *memory->tape, saved[0].data_ptr<float>(),
                            dfeatures.data_ptr<float>(), into,
-                           memory->input_gradient ? result[0].data_ptr<float>() : nullptr);
+                           memory->input_gradient ? result[0].data_ptr<float>() : nullptr, memory->sum);
     result.push_back(Tensor());  // the memory
     return result;
   }
@@ -234,6 +235,7 @@ class NativeBackend : public nn::EncoderBackend {
     memory->parameters = pointers_of(layers_, parameters);
     if (train || batch_statistics) {
       memory->weight_gradients = train;
+      memory->sum = encoder_.batch_sum();
       refresh(state_->plain, parameters, memory->parameters, false, train || memory->input_gradient);
       Tensor features = TrainFunction::apply(x, at::TensorList(parameters), memory);
       if (batch_statistics) update_running(*memory->tape);

@@ -69,7 +69,9 @@ Exported export_features(const run::Model& model, const data::ImageSet& set, con
   FeatureOptions f;
   if (o.projection) f.head = model.head.get();
   f.progress = o.progress;
+  f.ranks = o.ranks;
   const auto features = eval::features(*model.encoder, set, f);
+  if (o.ranks->rank() != 0) return {set.size(), features.size(1), {}};
   if (o.out.has_parent_path()) {
     std::error_code error;
     fs::create_directories(o.out.parent_path(), error);

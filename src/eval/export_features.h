@@ -22,6 +22,7 @@ struct ExportOptions {
   bool projection = false;    ///< outputs of the head instead of the encoder's features
   bool csv = false;           ///< also file, label and features as CSV
   std::function<void(double)> progress = {};
+  std::shared_ptr<dist::Group> ranks = dist::solo();  ///< that share the work; rank 0 writes
 };
 
 struct Exported {

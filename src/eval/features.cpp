@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "data/image_cache.h"
+#include "dist/rows.h"
 
 namespace ebclr::eval {
 namespace {
@@ -45,17 +46,21 @@ torch::Tensor features(nn::Encoder& encoder, const data::ImageSet& set, const Fe
   torch::NoGradGuard no_grad;
   Frozen frozen_encoder(&encoder), frozen_head(options.head);
   const auto device = encoder.parameters().front().device();
-  torch::Tensor out;
-  for (int64_t i = 0; i < set.size(); i += options.batch_size) {
-    const int64_t count = std::min(options.batch_size, set.size() - i);
-    auto y = encoder.forward(data::to_unit_range(set.pixels.narrow(0, i, count)).to(device));
-    if (options.head) y = options.head->forward(y);
-    if (!out.defined()) out = torch::empty({set.size(), y.size(1)});
-    out.narrow(0, i, count).copy_(y);
-    if (set.mapping && i / kRelease != (i + count) / kRelease) set.mapping->release();
-    if (options.progress) options.progress(static_cast<double>(i + count) / static_cast<double>(set.size()));
-  }
-  return out;
+  int64_t since_release = 0;
+  return dist::compute_rows(
+      *options.ranks,
+      {.total = set.size(),
+       .batch = options.batch_size,
+       .width = options.head ? options.head->options().out : encoder.feature_dim(),
+       .compute =
+           [&](int64_t first, int64_t count) {
+             auto y = encoder.forward(data::to_unit_range(set.pixels.narrow(0, first, count)).to(device));
+             if (options.head) y = options.head->forward(y);
+             since_release += count;
+             if (set.mapping && since_release >= kRelease) set.mapping->release(), since_release = 0;
+             return y;
+           },
+       .progress = options.progress});
 }
 
 torch::Tensor pixel_features(const data::ImageSet& set) {

@@ -5,10 +5,12 @@
 #include <torch/types.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "data/image_set.h"
+#include "dist/group.h"
 #include "eval/knn.h"
 #include "eval/metrics.h"
 #include "nn/encoder.h"
@@ -19,10 +21,11 @@ struct FeatureOptions {
   int64_t batch_size = 256;                   ///< changes speed and memory only
   nn::Head* head = nullptr;                   ///< when set, its projections are returned instead
   std::function<void(double)> progress = {};  ///< called with the share that is done
+  std::shared_ptr<dist::Group> ranks = dist::solo();  ///< that share the work; rank 0 gets the result
 };
 
 /// Features float [N, D] of every image, before the projection head, in inference mode and without gradients.
-/// The encoder is left in the mode in which it was found.
+/// The encoder is left in the mode in which it was found. Ranks other than 0 get [0, D].
 torch::Tensor features(nn::Encoder& encoder, const data::ImageSet& set, const FeatureOptions& options = {});
 
 /// Pixels in [-1, 1] as features, float [N, C * H * W].

@@ -62,7 +62,7 @@ EvalSets make_eval_sets(data::TrainTest loaded, int64_t channels, const std::vec
 }
 
 Subject encoder_subject(const std::string& name, run::Model& model, const EvalSets& sets,
-                        const Progress& progress) {
+                        const Progress& progress, const std::shared_ptr<dist::Group>& ranks) {
   const auto total = static_cast<double>(sets.adapted.train.size() + sets.adapted.test.size());
   const double train_share = static_cast<double>(sets.adapted.train.size()) / total;
   auto part = [&](double offset, double share) -> std::function<void(double)> {
@@ -72,9 +72,9 @@ Subject encoder_subject(const std::string& name, run::Model& model, const EvalSe
     };
   };
   Subject s{name, model.position.epoch, {}, {}};
-  s.train = {features(*model.encoder, sets.adapted.train, {.progress = part(0, train_share)}),
+  s.train = {features(*model.encoder, sets.adapted.train, {.progress = part(0, train_share), .ranks = ranks}),
              sets.raw.train.labels};
-  s.test = {features(*model.encoder, sets.adapted.test, {.progress = part(train_share, 1 - train_share)}),
+  s.test = {features(*model.encoder, sets.adapted.test, {.progress = part(train_share, 1 - train_share), .ranks = ranks}),
             sets.raw.test.labels};
   return s;
 }

@@ -68,9 +68,10 @@ struct EvalSets {
 EvalSets make_eval_sets(data::TrainTest sets, int64_t channels, const std::vector<int64_t>& trained_shape,
                         bool grayscale);
 
-/// Features of an encoder on both splits.
+/// Features of an encoder on both splits; with several ranks rank 0 has them.
 Subject encoder_subject(const std::string& name, run::Model& model, const EvalSets& sets,
-                        const Progress& progress = {});
+                        const Progress& progress = {},
+                        const std::shared_ptr<dist::Group>& ranks = dist::solo());
 /// Raw pixels of both splits.
 Subject pixel_subject(const EvalSets& sets);
 

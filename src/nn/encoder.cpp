@@ -120,7 +120,7 @@ torch::Tensor Block::apply(size_t i, const torch::Tensor& t) {
   auto& layer = layers_[i];
   if (layer.standardised) return convolve(layer.conv, layer.standardised->plain(), t);
   const auto y = layer.conv->forward(t);
-  return layer.norm.is_empty() ? y : layer.norm->forward(y);
+  return layer.norm.is_empty() ? y : batch_norm(layer.norm, y, batch_sum_);
 }
 
 torch::Tensor Block::forward(const torch::Tensor& x) {
@@ -181,7 +181,7 @@ Encoder::Encoder(const EncoderOptions& options, uint64_t seed) : options_(option
 
 torch::Tensor Encoder::stem(const torch::Tensor& x) {
   auto h = standardised_ ? convolve(conv1, standardised_->plain(), x) : conv1->forward(x);
-  if (!bn1.is_empty()) h = bn1->forward(h);
+  if (!bn1.is_empty()) h = batch_norm(bn1, h, batch_sum_);
   h = activate(h, options_.activation);
   return options_.stem == Stem::kImagenet ? torch::max_pool2d(h, 3, 2, 1) : h;
 }
@@ -215,6 +215,12 @@ torch::Tensor Encoder::forward_head(const torch::Tensor& x, int cut) {
 
 torch::Tensor Encoder::forward_tail(const torch::Tensor& h, int cut) {
   return run_stages(h, static_cast<size_t>(cut), 4).mean({2, 3});
+}
+
+void Encoder::set_batch_sum(const BatchSum& sum) {
+  batch_sum_ = sum;
+  for (auto& stage : stages_)
+    for (auto& block : stage) block->batch_sum_ = sum;
 }
 
 std::vector<Block::Layer> Encoder::layers() {

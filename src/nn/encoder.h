@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "nn/batch_sum.h"
+
 namespace ebclr::nn {
 
 /// kSws: no normalisation of activations, but standardised weights (nn/standardised.h) and SkipInit.
@@ -111,6 +113,7 @@ class Block : public torch::nn::Module {
     std::shared_ptr<StandardisedConv> standardised = nullptr;  // null without kSws
   };
   std::vector<Layer> layers_;  // conv1, conv2(, conv3)(, shortcut)
+  BatchSum batch_sum_;
   bool bottleneck_;
   Activation activation_;
 };
@@ -146,6 +149,10 @@ class Encoder : public torch::nn::Module {
   const EncoderBackend* backend() const { return backend_.get(); }
   EncoderBackend* backend() { return backend_.get(); }
 
+  /// Where BatchNorm in training takes its sums; empty (the default) for this process alone.
+  void set_batch_sum(const BatchSum& sum);
+  const BatchSum& batch_sum() const { return batch_sum_; }
+
   const EncoderOptions& options() const { return options_; }
   int64_t feature_dim() const { return feature_dim_; }
   /// Blocks of each of the four stages.
@@ -164,6 +171,7 @@ class Encoder : public torch::nn::Module {
   std::shared_ptr<StandardisedConv> standardised_;  // of the stem, null without kSws
   std::vector<std::vector<std::shared_ptr<Block>>> stages_;
   std::shared_ptr<EncoderBackend> backend_;
+  BatchSum batch_sum_;
 };
 
 /// An MLP with named layers fc1, fc2, ... as in the released code.
@@ -182,6 +190,8 @@ class Head : public torch::nn::Module {
   Head(const HeadOptions& options, uint64_t seed);
   /// x [N, in] -> [N, out]
   torch::Tensor forward(torch::Tensor x);
+  /// As of Encoder.
+  void set_batch_sum(const BatchSum& sum) { batch_sum_ = sum; }
   const HeadOptions& options() const { return options_; }
   /// Its linear layers, first to last.
   const std::vector<torch::nn::Linear>& linears() const { return linears_; }
@@ -190,6 +200,7 @@ class Head : public torch::nn::Module {
   HeadOptions options_;
   std::vector<torch::nn::Linear> linears_;
   std::vector<torch::nn::BatchNorm1d> norms_;  // nullptr holders where a layer has none
+  BatchSum batch_sum_;
 };
 
 /// An encoder and the head behind it.

@@ -38,7 +38,7 @@ Head::Head(const HeadOptions& options, uint64_t seed) : options_(options) {
 torch::Tensor Head::forward(torch::Tensor x) {
   for (size_t i = 0; i < linears_.size(); ++i) {
     x = linears_[i]->forward(x);
-    if (!norms_[i].is_empty()) x = norms_[i]->forward(x);
+    if (!norms_[i].is_empty()) x = batch_norm(norms_[i], x, batch_sum_);
     if (i + 1 < linears_.size()) x = activate(x, options_.activation);
   }
   return x;

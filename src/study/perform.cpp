@@ -64,15 +64,19 @@ bool train_run(const RunSpec& spec, const engine::Placement& placement, const st
   return trainer.run(stop).finished;
 }
 
-// Two studies may want one run: the second waits and then finds it done. The lock lies beside the folder,
-// which may be removed and made anew.
+// Beside the folder, which may be removed and made anew. The system lets go of it when its owner dies.
+fs::path lock_file(const RunSpec& spec) {
+  return spec.folder.string() + ".lock";
+}
+
+// Two studies may want one run: the second waits and then finds it done, or goes elsewhere meanwhile.
 std::optional<core::FileLock> take_run(const RunSpec& spec, const std::atomic<bool>& stop,
-                                       const Report& report) {
+                                       const Report& report, bool wait) {
   std::error_code ec;
   fs::create_directories(spec.folder.parent_path(), ec);  // what goes wrong is said by the lock
-  const auto file = fs::path(spec.folder.string() + ".lock");
   while (!stop) {
-    if (auto lock = core::FileLock::try_take(file, kComponent)) return lock;
+    if (auto lock = core::FileLock::try_take(lock_file(spec), kComponent)) return lock;
+    if (!wait) return std::nullopt;
     if (report) report(0, "waiting for another process at the same run");
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   }
@@ -179,12 +183,9 @@ bool measure_distance(const RunSpec& spec, const std::string& judge, const engin
   return true;
 }
 
-}  // namespace
-
-bool perform(const RunSpec& spec, const engine::Placement& placement, const std::atomic<bool>& stop,
-             const Report& report) {
-  const auto lock = take_run(spec, stop, report);
-  if (!lock) return false;
+// All that the run lacks, one after the other; false when `stop` was set.
+bool do_missing(const RunSpec& spec, const engine::Placement& placement, const std::atomic<bool>& stop,
+                const Report& report) {
   if (!read_findings(spec).trained && !train_run(spec, placement, stop, report)) return false;
   const auto found = read_findings(spec);
   for (const auto& set : spec.sets) {
@@ -200,6 +201,21 @@ bool perform(const RunSpec& spec, const engine::Placement& placement, const std:
       return false;
   }
   return true;
+}
+
+}  // namespace
+
+bool is_taken(const RunSpec& spec) {
+  const auto file = lock_file(spec);
+  std::error_code ec;
+  return fs::exists(file, ec) && !core::FileLock::try_take(file, kComponent);
+}
+
+Outcome perform(const RunSpec& spec, const engine::Placement& placement, const std::atomic<bool>& stop,
+                const Report& report, bool wait) {
+  const auto lock = take_run(spec, stop, report, wait);
+  if (!lock) return stop ? Outcome::kStopped : Outcome::kElsewhere;
+  return do_missing(spec, placement, stop, report) ? Outcome::kDone : Outcome::kStopped;
 }
 
 std::string unit_kind(const run::Config& config) {

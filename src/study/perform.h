@@ -16,9 +16,19 @@ namespace ebclr::study {
 /// How far a run is, in forward-units, and a word on what it is doing.
 using Report = std::function<void(double units, const std::string& doing)>;
 
-/// Does whatever is missing. Returns false when `stop` was set: everything is saved.
-bool perform(const RunSpec& spec, const engine::Placement& placement, const std::atomic<bool>& stop,
-             const Report& report);
+/// What became of a run.
+enum class Outcome {
+  kDone,
+  kStopped,    ///< `stop` was set; everything is saved
+  kElsewhere,  ///< another process is at it, here or on another host
+};
+
+/// Does whatever is missing. A run that another process is at is waited for, or left alone without `wait`.
+Outcome perform(const RunSpec& spec, const engine::Placement& placement, const std::atomic<bool>& stop,
+                const Report& report, bool wait = true);
+
+/// Whether a process, here or on another host with the same folders, is at this run now.
+bool is_taken(const RunSpec& spec);
 
 /// What the cost of a forward-unit depends on; equal for runs that need to be measured only once.
 std::string unit_kind(const run::Config& config);

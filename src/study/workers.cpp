@@ -13,6 +13,8 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 
 #include "core/error.h"
 #include "core/files.h"
@@ -92,6 +94,113 @@ void take_lines(Worker& w, RunStatus& status) {
   }
 }
 
+// The failure that was remembered of a run; empty without.
+std::string remembered(const RunSpec& spec) {
+  std::string text;
+  if (std::ifstream in(failure_file(spec)); in) std::getline(in, text);
+  return text;
+}
+
+std::string host_name() {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+/// The runs of a plan that wait, among processes that may take the same ones.
+class Line {
+ public:
+  explicit Line(const Plan& plan) : status(plan.runs.size()), plan_(plan), old_failures_(plan.runs.size()) {
+    for (size_t i = 0; i < plan.runs.size(); ++i) {
+      const auto& spec = plan.runs[i];
+      if (!spec.blocked.empty()) {
+        status[i] = {.state = RunState::kBlocked, .failure = spec.blocked};
+      } else if (complete(spec, read_findings(spec))) {
+        finish(i);
+      } else {
+        old_failures_[i] = failed_at(spec);
+        waiting_.insert(i);
+      }
+    }
+  }
+
+  bool empty() const { return waiting_.empty(); }
+
+  /// The first run that nobody is at, out of the line. What others have finished meanwhile leaves it too.
+  std::optional<size_t> next() {
+    for (auto it = waiting_.begin(); it != waiting_.end();) {
+      const size_t i = *it;
+      const auto& spec = plan_.runs[i];
+      if (is_taken(spec)) {
+        status[i].state = RunState::kElsewhere;
+        ++it;
+        continue;
+      }
+      it = waiting_.erase(it);
+      if (complete(spec, read_findings(spec))) {
+        finish(i);
+        status[i].foreign = true;
+      } else if (const auto when = failed_at(spec); when && when != old_failures_[i]) {
+        // It failed in other hands since we began: once is enough.
+        status[i] = {.state = RunState::kFailed, .failure = remembered(spec), .foreign = true};
+      } else {
+        status[i].state = RunState::kWaiting;
+        fs::remove(failure_file(spec));
+        return i;
+      }
+    }
+    return std::nullopt;
+  }
+
+  /// A worker is gone.
+  void ended(const Worker& w, int code) {
+    const auto& spec = plan_.runs[w.run];
+    auto& s = status[w.run];
+    std::error_code ec;
+    const int exit = WIFEXITED(code) ? WEXITSTATUS(code) : -1;
+    if (exit == 0) {
+      finish(w.run);
+      fs::remove(w.log, ec);
+    } else if (exit == kElsewhereExit) {
+      s = {.state = RunState::kElsewhere};
+      waiting_.insert(w.run);
+      fs::remove(w.log, ec);
+    } else if (exit == static_cast<int>(core::ExitCode::kInterrupted)) {
+      s.state = RunState::kStopped;
+    } else {
+      s.state = RunState::kFailed;
+      s.failure = failure_in(w.log, code);
+      fs::create_directories(spec.folder.parent_path(), ec);  // it may have failed before its first file
+      core::write_atomically(failure_file(spec), s.failure + "\n", kComponent);
+    }
+  }
+
+  /// Nothing more is begun.
+  void stop() {
+    for (const size_t i : waiting_) status[i].state = RunState::kStopped;
+  }
+
+  std::vector<RunStatus> status;
+
+ private:
+  // When the run was last seen to fail, by the file's own clock.
+  static std::optional<fs::file_time_type> failed_at(const RunSpec& spec) {
+    std::error_code ec;
+    const auto when = fs::last_write_time(failure_file(spec), ec);
+    return ec ? std::nullopt : std::optional(when);
+  }
+  void finish(size_t i) {
+    const auto& spec = plan_.runs[i];
+    status[i] = {.state = RunState::kDone, .units = spec.forward_units + spec.judging_units};
+    std::error_code ec;
+    fs::remove(failure_file(spec), ec);
+  }
+
+  const Plan& plan_;
+  std::set<size_t> waiting_;
+  std::vector<std::optional<fs::file_time_type>> old_failures_;
+};
+
 }  // namespace
 
 std::string progress_line(double units, const std::string& doing) {
@@ -101,29 +210,15 @@ std::string progress_line(double units, const std::string& doing) {
 std::vector<std::string> remembered_failures(const Plan& plan) {
   std::vector<std::string> out;
   for (const auto& spec : plan.runs) {
-    std::string line;
-    if (std::ifstream in(failure_file(spec)); in) std::getline(in, line);
-    out.push_back(line);
+    out.push_back(remembered(spec));
   }
   return out;
 }
 
 std::vector<RunStatus> run_plan(const Plan& plan, const WorkerOptions& options,
                                 const std::atomic<bool>& stop) {
-  std::vector<RunStatus> status(plan.runs.size());
-  std::vector<size_t> waiting;
-  for (size_t i = 0; i < plan.runs.size(); ++i) {
-    const auto& spec = plan.runs[i];
-    if (!spec.blocked.empty()) {
-      status[i] = {RunState::kBlocked, 0, "", spec.blocked};
-    } else if (complete(spec, read_findings(spec))) {
-      status[i] = {RunState::kDone, spec.forward_units + spec.judging_units, "", ""};
-      fs::remove(failure_file(spec));
-    } else {
-      waiting.push_back(i);
-    }
-  }
-  std::reverse(waiting.begin(), waiting.end());
+  Line line(plan);
+  auto& status = line.status;
   std::error_code ec;
   fs::create_directories(options.scratch, ec);
   if (ec)
@@ -131,18 +226,18 @@ std::vector<RunStatus> run_plan(const Plan& plan, const WorkerOptions& options,
                     fmt::format("{}: cannot be created: {}", options.scratch.string(), ec.message()));
   std::vector<Worker> workers;
   bool asked = false;
-  while (!workers.empty() || (!waiting.empty() && !stop)) {
-    while (!stop && !waiting.empty() && workers.size() < static_cast<size_t>(std::max(1, options.jobs))) {
-      const size_t i = waiting.back();
-      waiting.pop_back();
-      const auto& spec = plan.runs[i];
-      // Another study may be at the same run, with its own worker.
-      const auto stem = fmt::format("{}.{}", spec.folder.filename().string(), ::getpid());
+  while (!workers.empty() || (!line.empty() && !stop)) {
+    while (!stop && workers.size() < static_cast<size_t>(std::max(1, options.jobs))) {
+      const auto next = line.next();
+      if (!next) break;
+      const auto& spec = plan.runs[*next];
+      // Other studies, also on other hosts, have workers of their own there.
+      const auto stem =
+          fmt::format("{}.{}.{}", spec.folder.filename().string(), host_name(), ::getpid());
       const auto file = options.scratch / (stem + ".json");
       core::write_atomically(file, to_json(spec).dump(2) + "\n", kComponent);
-      fs::remove(failure_file(spec));
-      workers.push_back(start(options.command(file), i, options.scratch / (stem + ".log")));
-      status[i].state = RunState::kRunning;
+      workers.push_back(start(options.command(file), *next, options.scratch / (stem + ".log")));
+      status[*next].state = RunState::kRunning;
     }
     if (stop && !asked) {
       for (const auto& w : workers) ::kill(w.pid, SIGTERM);
@@ -167,25 +262,12 @@ std::vector<RunStatus> run_plan(const Plan& plan, const WorkerOptions& options,
       }
       ::close(w.out);
       fs::remove(fs::path(w.log).replace_extension(".json"), ec);
-      auto& s = status[w.run];
-      const auto& spec = plan.runs[w.run];
-      if (WIFEXITED(code) && WEXITSTATUS(code) == 0) {
-        s.state = RunState::kDone;
-        s.units = spec.forward_units + spec.judging_units;
-        fs::remove(w.log, ec);
-      } else if (WIFEXITED(code) && WEXITSTATUS(code) == static_cast<int>(core::ExitCode::kInterrupted)) {
-        s.state = RunState::kStopped;
-      } else {
-        s.state = RunState::kFailed;
-        s.failure = failure_in(w.log, code);
-        fs::create_directories(spec.folder.parent_path(), ec);  // it may have failed before its first file
-        core::write_atomically(failure_file(spec), s.failure + "\n", kComponent);
-      }
+      line.ended(w, code);
       workers.erase(workers.begin() + static_cast<std::ptrdiff_t>(k));
     }
     if (options.watch) options.watch(status);
   }
-  for (const size_t i : waiting) status[i].state = RunState::kStopped;
+  line.stop();
   return status;
 }
 

@@ -13,13 +13,22 @@
 namespace ebclr::study {
 
 /// Where a run stands.
-enum class RunState { kWaiting, kRunning, kDone, kFailed, kBlocked, kStopped };
+enum class RunState {
+  kWaiting,
+  kRunning,
+  kElsewhere,  ///< another process is at it, here or on another host
+  kDone,
+  kFailed,
+  kBlocked,
+  kStopped
+};
 
 struct RunStatus {
   RunState state = RunState::kWaiting;
   double units = 0;     ///< done of forward_units + judging_units
   std::string doing;    ///< "epoch 3/20"
   std::string failure;  ///< one line
+  bool foreign = false;  ///< done, or failed, by another process
 };
 
 struct WorkerOptions {
@@ -31,8 +40,12 @@ struct WorkerOptions {
   std::function<void(const std::vector<RunStatus>&)> watch = {};
 };
 
-/// Carries out every run that is neither complete nor blocked. After `stop` the workers are asked to save and
-/// end. Failures are remembered beside the run folder until a later try succeeds.
+/// What a worker answers with when it finds that another process is at its run.
+inline constexpr int kElsewhereExit = 75;
+
+/// Carries out every run that is neither complete nor blocked. Runs that other processes are at, on this or
+/// other hosts with the same folders, are left to them, and taken over if these die. After `stop` the workers
+/// are asked to save and end. Failures are remembered beside the run folder until a later try succeeds.
 std::vector<RunStatus> run_plan(const Plan& plan, const WorkerOptions& options,
                                 const std::atomic<bool>& stop);
 

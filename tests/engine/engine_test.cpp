@@ -10,6 +10,7 @@
 #include "expect_error.h"
 #include "golden.h"
 #include "methods/contrastive_energy.h"
+#include "shared_batch.h"
 
 namespace ebclr::engine {
 namespace {
@@ -238,6 +239,61 @@ TEST(Engine, ChainsLeaveTheRestToTorch) {
   EXPECT_FALSE(encoder.backend()->takes_chains(v, normed));
   EXPECT_FALSE(encoder.backend()->takes_chains(v.to(torch::kDouble), plain));
   EXPECT_FALSE(encoder.backend()->takes_chains(torch::zeros({2, 3, 8, 16}), plain));
+}
+
+// A batch spread over processes (threads here), in uneven parts, against the whole in double.
+TEST(Engine, SharedBatchIsTheWholeBatch) {
+  for (const cpu::Kernels* kernels : cpu::available_kernels()) {
+    for (const auto stem : {nn::Stem::kCifar, nn::Stem::kImagenet}) {
+      torch::manual_seed(3);
+      const EncoderOptions options{.width = 8, .norm = nn::Norm::kBatch, .stem = stem};
+      const int64_t size = stem == nn::Stem::kCifar ? 18 : 64;
+      const Tensor images = torch::randn({5, 3, size, size}), weights = torch::randn({5, 64});
+      const auto make = [&] {
+        auto encoder = std::make_shared<Encoder>(options, 1);
+        shake(*encoder);
+        return encoder;
+      };
+      const auto whole = in_double(*make());
+      const Result want = run(*whole, images, weights, true);
+      const std::vector<std::shared_ptr<Encoder>> parts{make(), make()};
+      const std::vector<std::pair<int64_t, int64_t>> rows{{0, 2}, {2, 5}};
+      std::vector<Result> got(2);
+      const int sums = testing::run_ranks(2, [&](int r, const nn::BatchSum& sum) {
+        attach(*parts[r], {.engine = Engine::kNative, .threads = 1 + r, .instructions = kernels->name});
+        parts[r]->set_batch_sum(sum);
+        const auto [begin, end] = rows[r];
+        got[r] = run(*parts[r], images.slice(0, begin, end), weights.slice(0, begin, end), true);
+      });
+      EXPECT_EQ(sums, 2 * 20);
+      EXPECT_LT(relative_l2(torch::cat({got[0].features, got[1].features}), want.features), kEngineTolerance);
+      EXPECT_LT(relative_l2(torch::cat({got[0].dx, got[1].dx}), want.dx), 5 * kEngineTolerance);
+      for (size_t p = 0; p < want.gradients.size(); ++p) {
+        EXPECT_LT(relative_l2(got[0].gradients[p] + got[1].gradients[p], want.gradients[p]),
+                  10 * kEngineTolerance)
+            << p;
+      }
+      const auto buffers = whole->buffers(), first = parts[0]->buffers(), second = parts[1]->buffers();
+      for (size_t b = 0; b < buffers.size(); ++b) {
+        EXPECT_LT(relative_l2(first[b].to(torch::kDouble), buffers[b].to(torch::kDouble)), kEngineTolerance);
+        EXPECT_TRUE(first[b].equal(second[b]));
+      }
+    }
+  }
+}
+
+TEST(Engine, AFailedSumReachesTheCaller) {
+  Encoder encoder({.width = 8, .norm = nn::Norm::kBatch}, 1);
+  if (!attach(encoder, {.threads = 2}).native) GTEST_SKIP() << "no kernels for this processor";
+  int left = 25;  // the forward pass has 20
+  encoder.set_batch_sum([&](std::span<double>) {
+    if (--left == 0) throw std::runtime_error("a rank is gone");
+  });
+  const Tensor y = encoder.forward(torch::randn({2, 3, 16, 16}));
+  EXPECT_THROW(y.sum().backward(), std::runtime_error);
+  EXPECT_EQ(left, 0);  // and nobody asked again
+  left = 3;
+  EXPECT_THROW(encoder.forward(torch::randn({2, 3, 16, 16})), std::runtime_error);
 }
 
 TEST(Engine, FollowsItsParameters) {

@@ -6,8 +6,10 @@
 #include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
+#include "core/file_lock.h"
 #include "run/run.h"
 #include "study/workers.h"
 #include "temp_dir.h"
@@ -46,7 +48,7 @@ class Performed : public ::testing::Test {
     scales.judging = {judging};
     plan_ = make_plan(parse_study("mine", kTinyStudy, "mine"), "tiny", scales, 1, {}, dir_.path(), "");
   }
-  bool go(const RunSpec& spec, const Report& report = {}) { return perform(spec, {}, stop_, report); }
+  bool go(const RunSpec& spec, const Report& report = {}) { return perform(spec, {}, stop_, report) == Outcome::kDone; }
   testing::TempDir dir_;
   Plan plan_;
   std::atomic<bool> stop_ = false;
@@ -201,6 +203,66 @@ TEST_F(Performed, StoppingAsksTheWorkersToSave) {
   EXPECT_EQ(status[0].state, RunState::kStopped);
   EXPECT_EQ(status[1].state, RunState::kStopped);
   EXPECT_EQ(remembered_failures(plan_)[0], "");
+}
+
+/// Somebody else at a run, for as long as it lives.
+class Owner {
+ public:
+  explicit Owner(const RunSpec& spec) {
+    fs::create_directories(spec.folder.parent_path());
+    lock_ = core::FileLock::try_take(spec.folder.string() + ".lock", "test");
+  }
+  void dies() { lock_.reset(); }
+
+ private:
+  std::optional<core::FileLock> lock_;
+};
+
+TEST_F(Performed, ARunInOtherHandsIsLeftAloneAndTakenOverWhenTheyDie) {
+  Owner other(plan_.runs[0]);
+  EXPECT_TRUE(is_taken(plan_.runs[0]));
+  EXPECT_FALSE(is_taken(plan_.runs[1]));
+  EXPECT_EQ(perform(plan_.runs[0], {}, stop_, {}, /*wait=*/false), Outcome::kElsewhere);
+  auto o = shell(dir_ / "workers", "echo $0 >>" + (dir_ / "order").string());
+  bool seen = false;
+  o.watch = [&](const std::vector<RunStatus>& s) {
+    if (s[1].state != RunState::kDone) return;
+    seen = seen || s[0].state == RunState::kElsewhere;
+    if (seen) other.dies();
+  };
+  const auto status = run_plan(plan_, o, stop_);
+  EXPECT_TRUE(seen) << "the other run was done first";
+  EXPECT_EQ(status[0].state, RunState::kDone);
+  EXPECT_FALSE(status[0].foreign);
+  std::ifstream order(dir_ / "order");
+  std::string first, second;
+  ASSERT_TRUE(std::getline(order, first) && std::getline(order, second));
+  EXPECT_THAT(first, HasSubstr(plan_.runs[1].folder.filename().string()));
+  EXPECT_THAT(second, HasSubstr(plan_.runs[0].folder.filename().string()));
+}
+
+TEST_F(Performed, AWorkerThatComesTooLateGoesBackInLine) {
+  // Both saw the run free; the other's worker was quicker.
+  const auto mark = (dir_ / "came").string();
+  const auto status =
+      run_plan(plan_, shell(dir_ / "workers", "[ -e " + mark + " ] || { touch " + mark + "; exit 75; }"), stop_);
+  EXPECT_EQ(status[0].state, RunState::kDone);
+  EXPECT_EQ(status[1].state, RunState::kDone);
+  EXPECT_EQ(remembered_failures(plan_)[0], "");
+}
+
+TEST_F(Performed, AFailureInOtherHandsIsNotTriedAgain) {
+  Owner other(plan_.runs[0]);
+  auto o = shell(dir_ / "workers", "case $0 in *simclr*) echo tried >&2; exit 1;; esac");
+  o.watch = [&](const std::vector<RunStatus>& s) {
+    if (s[0].state != RunState::kElsewhere) return;
+    std::ofstream(plan_.runs[0].folder.string() + ".failed") << "it broke there\n";
+    other.dies();
+  };
+  const auto status = run_plan(plan_, o, stop_);
+  EXPECT_EQ(status[0].state, RunState::kFailed);
+  EXPECT_TRUE(status[0].foreign);
+  EXPECT_EQ(status[0].failure, "it broke there");
 }
 
 TEST_F(Performed, BlockedRunsAreNotStarted) {

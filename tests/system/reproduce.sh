@@ -68,6 +68,56 @@ grep -q 'cifar10 is not here' two.txt || fail "two: $(cat two.txt)"
 grep -q 'cifar10 is not here' reproduction/two/report.md || fail "the report does not say what is missing"
 grep -q '2 to do\|(2 done, 2 cannot run)' two.txt || fail "two: $(cat two.txt)"
 
+# Several processes, as on several hosts, share one folder: each run is taken once.
+sed 's/values: \[simclr, ebclr\]/values: [simclr, moco, byol, ebclr]/; s/train.epochs: 3/train.epochs: 4/' mine.yaml >shared.yaml
+for who in a b; do
+  "$EBCLR" reproduce shared.yaml --scale tiny --out shared --threads 1 >$who.txt 2>$who.err &
+  echo $! >$who.pid
+done
+wait "$(cat a.pid)" || fail "a: $(cat a.err)"
+wait "$(cat b.pid)" || fail "b: $(cat b.err)"
+[ "$(cat a.err b.err | grep '^done ' | grep -vc 'by another process')" = 4 ] || fail "not each run once: $(cat a.err b.err)"
+for who in a b; do
+  grep '^done ' $who.err | grep -vq 'by another process' || fail "$who took none: $(cat a.err b.err)"
+  grep -q 'EBCLR beats SimCLR' $who.txt || fail "$who wrote no report: $(cat $who.txt)"
+done
+[ "$(grep -c ',knn,shapes,4,' shared/shared/results.csv)" = 4 ] || fail "shared: $(cat shared/shared/results.csv)"
+[ -z "$(ls shared/workers)" ] || fail "left behind: $(ls shared/workers)"
+
+# One of them, and its worker, die in the middle of a run: the other takes it over.
+"$EBCLR" reproduce shared.yaml --scale tiny --out taken --threads 1 >/dev/null 2>&1 &
+parent=$!
+for _ in $(seq 300); do
+  compgen -G 'taken/runs/*/metrics.jsonl' >/dev/null && break
+  sleep 0.1
+done
+worker=$(pgrep -P $parent)
+"$EBCLR" reproduce shared.yaml --scale tiny --out taken --threads 1 >b.txt 2>b.err &
+second=$!
+for _ in $(seq 300); do
+  [ "$(compgen -G 'taken/runs/*/metrics.jsonl' | wc -l)" -ge 2 ] && break
+  sleep 0.1
+done
+kill -9 $parent $worker
+wait $parent 2>/dev/null || true
+wait $second || fail "the one that is left: $(cat b.err)"
+[ "$(grep -c ',knn,shapes,4,' taken/shared/results.csv)" = 4 ] || fail "taken: $(cat taken/shared/results.csv)"
+cut -d, -f1-9 shared/shared/results.csv >one.csv
+cut -d, -f1-9 taken/shared/results.csv >two.csv
+cmp one.csv two.csv || fail "what was taken over came out differently"
+
+# The plan as data, with a command for each run: what a job array wants.
+ln -sf "$EBCLR" ebclr
+"$EBCLR" reproduce mine.yaml --scale tiny --out 'array job' --plan --json >plan.json
+[ "$(grep -c '"state": "to do"' plan.json)" = 2 ] || fail "plan: $(cat plan.json)"
+sed -n 's/.*"command": "\(.*\)".*/\1/p' plan.json >commands
+[ "$(grep -c '' commands)" = 2 ] || fail "commands: $(cat plan.json)"
+while read -r command; do PATH=.:$PATH sh -c "$command" 2>array.err </dev/null || fail "$command: $(cat array.err)"; done <commands
+[ ! -e 'array job/mine' ] || fail "one run of an array wrote a report"
+"$EBCLR" reproduce mine.yaml --scale tiny --out 'array job' --plan --json | grep -c '"state": "done"' | grep -qx 2 || fail "not done"
+"$EBCLR" reproduce mine.yaml --scale tiny --out 'array job' --report-only | grep -q 'EBCLR beats SimCLR' || fail "no report"
+expect_error 2 "no run 'nonsense'" "$EBCLR" reproduce mine.yaml --scale tiny --run nonsense
+
 expect_error 2 "did you mean 'table1'" "$EBCLR" reproduce tabel1
 expect_error 2 'tiny, small, paper' "$EBCLR" reproduce table1 --scale large
 expect_error 2 'axis=value' "$EBCLR" reproduce table1 --scale tiny --only colour=red
