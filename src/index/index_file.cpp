@@ -277,7 +277,9 @@ Index Index::open(const fs::path& path) {
     m.damaged("its description");
   }
   const auto n = static_cast<uint64_t>(m.info.count), d = static_cast<uint64_t>(m.info.dim);
-  if (m.info.count < 0 || m.info.dim < 1 || n > m.size || d > m.size) m.damaged("its size");
+  // Sizes that fit into the file cannot overflow when they are multiplied below.
+  if (m.info.count < 0 || m.info.dim < 1 || d > m.size / sizeof(float) || n > m.size / (d * sizeof(float)))
+    m.damaged("its size");
   const auto part = [&](const char* name, uint64_t bytes) {
     const auto it = parts.find(name);
     if (it == parts.end() || it->second.second != bytes) m.damaged(fmt::format("part {}", name));
@@ -298,7 +300,8 @@ Index Index::open(const fs::path& path) {
     if (m.path_offsets[i] > m.path_offsets[i + 1] || m.thumb_offsets[i] > m.thumb_offsets[i + 1])
       m.damaged("its tables");
   if (const auto bytes = size_of("references"); bytes > 0) {
-    if (reference_dim < 1 || bytes % (4 * static_cast<uint64_t>(reference_dim))) m.damaged("part references");
+    const auto width = static_cast<uint64_t>(reference_dim);
+    if (reference_dim < 1 || width > bytes / 4 || bytes % (4 * width)) m.damaged("part references");
     m.references = torch::from_blob(const_cast<char*>(part("references", bytes)),
                                     {static_cast<int64_t>(bytes) / 4 / reference_dim, reference_dim})
                        .clone();
@@ -317,6 +320,7 @@ Index Index::open(const fs::path& path) {
     for (uint64_t i = 0; i < n; ++i)
       if (first[i] < 0 || first[i] > first[i + 1]) m.damaged("its graph");
     const int64_t lists = first[n];
+    if (static_cast<uint64_t>(lists) > m.size) m.damaged("its graph");
     const auto upper_bytes = static_cast<uint64_t>(lists) * (degree / 2 + 1) * 4;
     m.graph.upper = view("upper", {lists, m.graph.degree / 2 + 1}, torch::kInt32, upper_bytes);
     m.link_checks = reinterpret_cast<const uint32_t*>(part("link_checks", n * 4));
