@@ -89,6 +89,8 @@ run::Config small() {
   return run::resolve({{"test",
                         {{"method.name", "ebclr"},
                          {"data.source", "shapes"},
+                         {"data.limit", "16"},
+                         {"data.limit_test", "4"},
                          {"encoder.width", "8"},
                          {"head.out", "8"},
                          {"head.hidden", "8"},
@@ -205,7 +207,7 @@ TEST(FaultyDisk, AFileIsOldOrNewNeverHalf) {
 TEST(FaultyDisk, IndexAndReportAreOldOrNew) {
   TempDir dir;
   ASSERT_EQ(in_a_process(dir / "run", Fault::kNone, 0, [&] { train(dir / "run"); }).code, 0);
-  const auto pictures = dir / "pictures", out = dir / "out", index = out / "x.index",
+  const auto pictures = dir / "pictures", out = dir / "out", features = out / "x.index",
              page = out / "page.html";
   fs::create_directory(pictures);
   fs::create_directory(out);
@@ -216,29 +218,29 @@ TEST(FaultyDisk, IndexAndReportAreOldOrNew) {
     at::set_num_threads(1);
     std::vector<std::string> notes;
     const auto looker = index::load_looker(run::Run::open(dir / "run"), {.references = 4}, notes);
-    index::build_index(looker, pictures, index, {});
+    index::build_index(looker, pictures, features, {});
     core::write_atomically(page, report::run_report({dir / "run"}, {.evaluate = false}), "test");
   };
   picture("a.pgm", 'a');
   picture("b.pgm", 'b');
   const auto first = in_a_process(out, Fault::kNone, 0, work);
   ASSERT_EQ(first.code, 0) << first.error;
-  const auto old_index = core::read_bytes(index, "test");
+  const auto old_index = core::read_bytes(features, "test");
   core::write_atomically(page, "an old page", "test");
   picture("c.pgm", 'c');
   const auto restore = [&] {
     fs::remove_all(out);
     fs::create_directory(out);
     const auto* p = reinterpret_cast<const char*>(old_index.data());
-    core::write_atomically(index, {p, old_index.size()}, "test");
+    core::write_atomically(features, {p, old_index.size()}, "test");
     core::write_atomically(page, "an old page", "test");
   };
   restore();
   const auto whole = in_a_process(out, Fault::kNone, 0, work);
   ASSERT_EQ(whole.code, 0) << whole.error;
   ASSERT_GE(whole.calls, 10);
-  const auto new_index = core::read_bytes(index, "test");
-  ASSERT_EQ(index::Index::open(index).size(), 3);
+  const auto new_index = core::read_bytes(features, "test");
+  ASSERT_EQ(index::Index::open(features).size(), 3);
   ASSERT_NE(new_index, old_index);
   const auto new_page = core::read_text(page, "test");
   int64_t tried = 0, stopped = 0;
@@ -249,7 +251,7 @@ TEST(FaultyDisk, IndexAndReportAreOldOrNew) {
       restore();
       const auto end = in_a_process(out, kFaults[k], n, work);
       ASSERT_TRUE(end.code == 0 || end.code == 1 || end.code == kCrashed) << end.code << ": " << end.error;
-      const auto now = core::read_bytes(index, "test");
+      const auto now = core::read_bytes(features, "test");
       ASSERT_TRUE(now == old_index || now == new_index) << now.size() << " bytes after " << end.call;
       const auto text = core::read_text(page, "test");
       ASSERT_TRUE(text == "an old page" || text == new_page) << text.size() << " bytes after " << end.call;
@@ -257,7 +259,7 @@ TEST(FaultyDisk, IndexAndReportAreOldOrNew) {
       stopped += end.code != 0;
       const auto again = in_a_process(out, Fault::kNone, 0, work);
       ASSERT_EQ(again.code, 0) << again.error << " after " << end.call;
-      ASSERT_EQ(core::read_bytes(index, "test"), new_index);
+      ASSERT_EQ(core::read_bytes(features, "test"), new_index);
       ASSERT_EQ(core::read_text(page, "test"), new_page);
       std::set<std::string> names;
       for (const auto& entry : fs::directory_iterator(out)) names.insert(entry.path().filename().string());
@@ -265,8 +267,8 @@ TEST(FaultyDisk, IndexAndReportAreOldOrNew) {
       for (const auto& entry : fs::directory_iterator(dir.path()))
         if (entry.path().filename().string().find(".lost-") != std::string::npos) fs::remove(entry.path());
     }
-  std::printf("  %ld faults in %ld calls of an index and a report, %ld ended them\n", static_cast<long>(tried),
-              static_cast<long>(whole.calls), static_cast<long>(stopped));
+  std::printf("  %ld faults in %ld calls of an index and a report, %ld ended them\n",
+              static_cast<long>(tried), static_cast<long>(whole.calls), static_cast<long>(stopped));
 }
 
 TEST(FaultyDisk, ARecordIsWholeOrAbsent) {

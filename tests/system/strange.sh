@@ -14,7 +14,7 @@ for locale in de_DE tr_TR; do
 done
 if [ -d locales/de_DE.UTF-8 ]; then
   export LOCPATH=$WORK/locales
-  [ "$(LC_ALL=de_DE.UTF-8 printf %.1f 1,5 2>/dev/null)" = 1,5 ] || fail "no decimal comma in the locale that was made"
+  [ "$(LC_ALL=de_DE.UTF-8 bash -c 'printf %.1f 1,5')" = 1,5 ] || fail "no decimal comma in the locale that was made"
 else
   echo "strange: localedef or its sources are not here; locales with a decimal comma are those that are installed, if any"
 fi
