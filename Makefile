@@ -47,9 +47,9 @@ fuzz: deps
 	@tools/install-deps --fuzz
 	@tools/fuzz -t $(T)
 
-# The tests of all rooms under the sanitizers; an hour or more.
+# The tests of all rooms under the sanitizers, an hour or more; a part of them: make sanitize ROOMS="core cpu" KIND=asan
 sanitize: deps
-	@tools/sanitize
+	@tools/sanitize $(KIND) $(ROOMS)
 
 format:
 	@git ls-files '*.h' '*.cpp' | xargs clang-format -i

@@ -302,6 +302,7 @@ Parts read_description(const Head& head, Mapping& m, int64_t& reference_dim) {
   } catch (const nlohmann::json::exception&) {
     m.damaged("its description");
   }
+  // Sizes that fit into the file cannot overflow when they are multiplied later.
   if (m.info.count < 0 || m.info.dim < 1 || static_cast<uint64_t>(m.info.count) > m.size ||
       static_cast<uint64_t>(m.info.dim) > m.size / std::max<uint64_t>(1, m.info.count))
     m.damaged("its size");
@@ -329,7 +330,8 @@ void attach_rows(const Parts& parts, Mapping& m) {
 void attach_references(const Parts& parts, int64_t dim, Mapping& m) {
   const uint64_t bytes = parts.size_of("references");
   if (bytes == 0) return;
-  if (dim < 1 || bytes % (sizeof(float) * static_cast<uint64_t>(dim))) m.damaged("part references");
+  const auto width = static_cast<uint64_t>(dim);
+  if (dim < 1 || width > bytes / sizeof(float) || bytes % (sizeof(float) * width)) m.damaged("part references");
   const auto rows = static_cast<int64_t>(bytes / sizeof(float)) / dim;
   m.references = parts.view<float>("references", {rows, dim}).clone();
 }

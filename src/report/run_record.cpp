@@ -27,6 +27,11 @@ double number_of(const json& j, const char* key) {
   return it != j.end() && it->is_number() ? it->get<double>() : std::numeric_limits<double>::quiet_NaN();
 }
 
+/// As a count; 0 for what is none.
+int64_t whole(double v) {
+  return std::isfinite(v) && std::abs(v) < 9e18 ? static_cast<int64_t>(v) : 0;
+}
+
 /// Points of a curve that are whole; others are left out and counted.
 std::vector<eval::CurvePoint> points_of(const json& list, size_t& damaged) {
   std::vector<eval::CurvePoint> out;
@@ -38,8 +43,7 @@ std::vector<eval::CurvePoint> points_of(const json& list, size_t& damaged) {
     const auto or_zero = [](double v) { return std::isfinite(v) ? v : 0.0; };
     out.push_back({number_of(p, "epoch"), or_zero(number_of(p, "seconds")),
                    or_zero(number_of(p, "forward_units")), number_of(p, "accuracy"),
-                   static_cast<int64_t>(or_zero(number_of(p, "correct"))),
-                   static_cast<int64_t>(or_zero(number_of(p, "total")))});
+                   whole(number_of(p, "correct")), whole(number_of(p, "total"))});
   }
   return out;
 }
@@ -83,9 +87,8 @@ void read_judgement(const fs::path& file, const std::string& shown, RunRecord& o
     c.data = text_of(j, "data");
     c.settings = text_of(j, "settings");
     c.schedule = text_of(j, "schedule");
-    const double train = number_of(j, "train_images"), test = number_of(j, "test_images");
-    c.train_images = std::isfinite(train) ? static_cast<int64_t>(train) : 0;
-    c.test_images = std::isfinite(test) ? static_cast<int64_t>(test) : 0;
+    c.train_images = whole(number_of(j, "train_images"));
+    c.test_images = whole(number_of(j, "test_images"));
     // Not every list of points is of accuracies.
     if (c.judge != "knn" && c.judge != "linear") return;
     size_t damaged = 0;

@@ -102,8 +102,9 @@ std::vector<std::string> provenance_warnings(const std::vector<NamedSessions>& r
     }
     alike[sessions.back().text()].push_back(name);
     if (sessions.back().code != this_code()) changed.push_back(name);
-    const auto other = std::find_if(sessions.begin(), sessions.end(),
-                                    [&](const Session& s) { return !s.same_arithmetic(sessions.front()); });
+    const auto other =
+        std::find_if(sessions.begin(), sessions.end(),
+                     [&first = sessions.front()](const Session& s) { return !s.same_arithmetic(first); });
     if (other != sessions.end())
       out.push_back(fmt::format("{} was begun by {} and went on at step {} by {}", name,
                                 sessions.front().text(), other->from_step, other->text()));

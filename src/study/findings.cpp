@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "core/error.h"
+#include "core/files.h"
 #include "data/other_set.h"
 #include "run/run.h"
 
@@ -19,11 +19,12 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 std::optional<json> read_json(const fs::path& path) {
-  std::ifstream in(path);
-  if (!in) return std::nullopt;
-  auto j = json::parse(in, nullptr, false);
-  if (!j.is_object()) return std::nullopt;
-  return j;
+  try {
+    auto j = json::parse(core::read_text(path, "study"), nullptr, false);
+    if (j.is_object()) return j;
+  } catch (const core::Error&) {  // not there, or no file that can be read
+  }
+  return std::nullopt;
 }
 
 bool same_config(const RunSpec& spec) {

@@ -3,7 +3,12 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
 #include "core/threads.h"
+#include "temp_dir.h"
 
 namespace ebclr::core {
 namespace {
@@ -37,6 +42,44 @@ TEST(Threads, AnAffinityMaskCounts) {
   ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
   EXPECT_EQ(available_cores(), 1);
   sched_setaffinity(0, sizeof before, &before);
+}
+
+TEST(Threads, QuotasOfAllGroupsAboveCount) {
+  ebclr::testing::TempDir root;
+  const auto write = [&](const std::string& file, const std::string& text) {
+    std::filesystem::create_directories((root / file).parent_path());
+    std::ofstream(root / file) << text;
+  };
+  const auto quota = [&](const std::string& groups) {
+    std::istringstream in(groups);
+    return cgroup_quota(in, root.path());
+  };
+  EXPECT_EQ(quota("0::/a/b\n"), 0) << "nothing is mounted";
+  write("a/b/cpu.max", "max 100000\n");
+  EXPECT_EQ(quota("0::/a/b\n"), 0);
+  write("a/cpu.max", "150000 100000\n");
+  EXPECT_EQ(quota("0::/a/b\n"), 1.5) << "the group above";
+  write("a/b/cpu.max", "50000 100000\n");
+  EXPECT_EQ(quota("0::/a/b\n"), 0.5) << "the tightest";
+  EXPECT_EQ(quota("0::/\n"), 0);
+  // v1: quota and period in files of their own, below the controller's name.
+  write("cpu/c/cpu.cfs_quota_us", "300000\n");
+  write("cpu/c/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(quota("4:cpu,cpuacct:/c\n2:memory:/\n"), 3);
+  EXPECT_EQ(quota("4:cpuset:/c\n"), 0) << "another controller's group";
+  write("cpu/c/cpu.cfs_quota_us", "-1\n");
+  EXPECT_EQ(quota("4:cpu:/c\n"), 0) << "no limit";
+  for (const char* odd : {"", ":", "x", "0::", "1:cpu", "0::/a/b/c/d/e", "0::a"}) EXPECT_GE(quota(odd), 0);
+}
+
+TEST(Threads, OpenMPsLimitCounts) {
+  ASSERT_EQ(setenv("OMP_NUM_THREADS", "1,2", 1), 0);
+  EXPECT_EQ(available_cores(), 1);
+  for (const char* odd : {"0", "-3", "x", "", "99999"}) {
+    setenv("OMP_NUM_THREADS", odd, 1);
+    EXPECT_GE(available_cores(), 1) << odd;
+  }
+  unsetenv("OMP_NUM_THREADS");
 }
 
 TEST(OneLine, EscapesWhatWouldBreakALine) {

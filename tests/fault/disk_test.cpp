@@ -16,6 +16,8 @@
 #include "core/npy.h"
 #include "data/catalog.h"
 #include "faulty_disk.h"
+#include "index/build.h"
+#include "report/run_report.h"
 #include "temp_dir.h"
 #include "train/trainer.h"
 
@@ -87,6 +89,8 @@ run::Config small() {
   return run::resolve({{"test",
                         {{"method.name", "ebclr"},
                          {"data.source", "shapes"},
+                         {"data.limit", "16"},
+                         {"data.limit_test", "4"},
                          {"encoder.width", "8"},
                          {"head.out", "8"},
                          {"head.hidden", "8"},
@@ -196,6 +200,75 @@ TEST(FaultyDisk, AFileIsOldOrNewNeverHalf) {
       ASSERT_EQ(names, std::set<std::string>{"page.html"});
     }
   std::printf("  %ld faults in %ld calls\n", static_cast<long>(tried), static_cast<long>(whole.calls));
+}
+
+// The pages and indices that are made of a run: each fault leaves the old file or the new one, and the next
+// try makes what an undisturbed one makes.
+TEST(FaultyDisk, IndexAndReportAreOldOrNew) {
+  TempDir dir;
+  ASSERT_EQ(in_a_process(dir / "run", Fault::kNone, 0, [&] { train(dir / "run"); }).code, 0);
+  const auto pictures = dir / "pictures", out = dir / "out", features = out / "x.index",
+             page = out / "page.html";
+  fs::create_directory(pictures);
+  fs::create_directory(out);
+  const auto picture = [&](const std::string& name, char grey) {
+    std::ofstream(pictures / name, std::ios::binary) << "P5\n16 16\n255\n" << std::string(256, grey);
+  };
+  const auto work = [&] {
+    at::set_num_threads(1);
+    std::vector<std::string> notes;
+    const auto looker = index::load_looker(run::Run::open(dir / "run"), {.references = 4}, notes);
+    index::build_index(looker, pictures, features, {});
+    core::write_atomically(page, report::run_report({dir / "run"}, {.evaluate = false}), "test");
+  };
+  picture("a.pgm", 'a');
+  picture("b.pgm", 'b');
+  const auto first = in_a_process(out, Fault::kNone, 0, work);
+  ASSERT_EQ(first.code, 0) << first.error;
+  const auto old_index = core::read_bytes(features, "test");
+  core::write_atomically(page, "an old page", "test");
+  picture("c.pgm", 'c');
+  const auto restore = [&] {
+    fs::remove_all(out);
+    fs::create_directory(out);
+    const auto* p = reinterpret_cast<const char*>(old_index.data());
+    core::write_atomically(features, {p, old_index.size()}, "test");
+    core::write_atomically(page, "an old page", "test");
+  };
+  restore();
+  const auto whole = in_a_process(out, Fault::kNone, 0, work);
+  ASSERT_EQ(whole.code, 0) << whole.error;
+  ASSERT_GE(whole.calls, 10);
+  const auto new_index = core::read_bytes(features, "test");
+  ASSERT_EQ(index::Index::open(features).size(), 3);
+  ASSERT_NE(new_index, old_index);
+  const auto new_page = core::read_text(page, "test");
+  int64_t tried = 0, stopped = 0;
+  for (int64_t n = 1; n <= whole.calls; ++n)
+    for (size_t k = 0; k < std::size(kFaults); ++k) {
+      if (!whole_campaign() && k != static_cast<size_t>(n) % std::size(kFaults)) continue;
+      SCOPED_TRACE(::testing::Message() << "call " << n << ", " << name_of(kFaults[k]));
+      restore();
+      const auto end = in_a_process(out, kFaults[k], n, work);
+      ASSERT_TRUE(end.code == 0 || end.code == 1 || end.code == kCrashed) << end.code << ": " << end.error;
+      const auto now = core::read_bytes(features, "test");
+      ASSERT_TRUE(now == old_index || now == new_index) << now.size() << " bytes after " << end.call;
+      const auto text = core::read_text(page, "test");
+      ASSERT_TRUE(text == "an old page" || text == new_page) << text.size() << " bytes after " << end.call;
+      ++tried;
+      stopped += end.code != 0;
+      const auto again = in_a_process(out, Fault::kNone, 0, work);
+      ASSERT_EQ(again.code, 0) << again.error << " after " << end.call;
+      ASSERT_EQ(core::read_bytes(features, "test"), new_index);
+      ASSERT_EQ(core::read_text(page, "test"), new_page);
+      std::set<std::string> names;
+      for (const auto& entry : fs::directory_iterator(out)) names.insert(entry.path().filename().string());
+      ASSERT_EQ(names, (std::set<std::string>{"page.html", "x.index"})) << "after " << end.call;
+      for (const auto& entry : fs::directory_iterator(dir.path()))
+        if (entry.path().filename().string().find(".lost-") != std::string::npos) fs::remove(entry.path());
+    }
+  std::printf("  %ld faults in %ld calls of an index and a report, %ld ended them\n",
+              static_cast<long>(tried), static_cast<long>(whole.calls), static_cast<long>(stopped));
 }
 
 TEST(FaultyDisk, ARecordIsWholeOrAbsent) {

@@ -214,3 +214,59 @@ seed("image_list", "odd", "path,split,bytes,digest\na.jpg,train,-1,x\n,,,\nb,res
 seed("image_list", "newline", "path,split,bytes,digest\n\"a\nb.jpg\",train,1,x\n")
 seed("provenance", "good", '{"sessions": [{"version": "1", "code": "x", "threads": 2, "from_step": 0}]}')
 seed("provenance", "kinds", '{"sessions": [1, [], {"version": 3, "threads": "x", "from_step": 1e99}]}')
+
+curve = {"method": "ebclr", "data": "shapes", "judge": "knn", "protocol": "paper", "settings": "", "schedule": "", "train_images": 10,
+         "test_images": 5, "points": [{"epoch": 1, "seconds": 2.5, "forward_units": 3, "accuracy": 0.4, "correct": 2, "total": 5}]}
+judged = {"data": "shapes", "finished": True, "steps": 3, "rows": [
+    {"subject": "trained encoder", "judge": "linear", "protocol": "honest", "accuracy": 0.5,
+     "per_class": [{"class": "a"}, {"class": "b"}], "confusion": [[1, 0], [1, 0]]}]}
+for target in ("curve", "judgement"):
+    seed(target, "curve", json.dumps(curve))
+    seed(target, "huge", json.dumps({**curve, "train_images": 1e300, "points": [{**curve["points"][0], "correct": 1e300, "total": -1e300,
+                                                                              "accuracy": 1e308}]}))
+    seed(target, "kinds", json.dumps({**curve, "judge": 3, "points": [1, [], {"epoch": "x"}]}))
+seed("judgement", "rows", json.dumps(judged))
+
+
+def index_sum(data):
+    lane = [len(data) + i for i in range(4)]
+    while len(data) >= 32:
+        for i, w in enumerate(struct.unpack("<4Q", data[:32])):
+            lane[i] = ((lane[i] ^ w) * 0x9E3779B97F4A7C15) & MASK
+            lane[i] ^= lane[i] >> 29
+        data = data[32:]
+    h = make_key(lane)
+    for c in data:
+        h = mix64(h ^ c)
+    return h
+
+
+def index_file(changed_parts={}, checked=True, **changed):
+    rows, dim, degree = 2, 2, 2
+    row_checks = lambda data, width: b"".join(struct.pack("<I", index_sum(data[i:i + width]) >> 16 & 0xffffffff)
+                                              for i in range(0, len(data), width))
+    features, small, links, upper = struct.pack("<4f", 1, 0, 0, 1), bytes(2048), struct.pack("<6i", 1, 1, 0, 1, 0, 0), struct.pack("<2i", 0, 0)
+    thumbs = b"ab"
+    parts = {"features": features, "small": small, "thumbs": thumbs, "links": links, "upper": upper,
+             "upper_first": struct.pack("<3q", 0, 1, 1), "feature_checks": row_checks(features, 8), "small_checks": row_checks(small, 1024),
+             "thumb_checks": row_checks(thumbs, 1), "link_checks": row_checks(links, 12), "upper_checks": row_checks(upper, 8),
+             "references": struct.pack("<4f", 1, 0, 0, 1), "records": bytes(112), "path_offsets": struct.pack("<3Q", 0, 5, 10),
+             "paths": b"a.jpgb.jpg", "thumb_offsets": struct.pack("<3Q", 0, 1, 2), **changed_parts}
+    body, sections = b"", []
+    for name, data in parts.items():
+        guarded = checked and name not in ("features", "small", "thumbs", "links", "upper")
+        sections.append({"name": name, "offset": 64 + len(body), "bytes": len(data), "check": index_sum(data) if guarded else 0})
+        body += data + bytes(-len(data) % 64)
+    text = json.dumps({"fingerprint": "x", "run": "r", "method": "ebclr", "version": "1", "epoch": 1, "step": 2, "folder": "f",
+                       "image_size": 32, "channels": 3, "count": rows, "dim": dim, "has_energies": True, "tau": 0.1, "reference_dim": 2,
+                       "graph": {"degree": degree, "entry": 0, "top": 1}, "sections": sections, **changed}).encode()
+    head = b"EBCLRIDX" + struct.pack("<IIQQQQ", 1, 56, 64 + len(body) + len(text), 64 + len(body), len(text), index_sum(text))
+    return head + struct.pack("<Q", index_sum(head)) + bytes(8) + body + text
+
+
+seed("index", "good", index_file())
+seed("index", "unchecked", index_file(checked=False))
+seed("index", "reference_width", index_file(reference_dim=2**62))
+seed("index", "lists", index_file({"upper_first": struct.pack("<3q", 0, 2**62, 2**62), "upper": b"", "upper_checks": b""}, False))
+seed("index", "size", index_file(count=2**31, dim=2**31))
+seed("index", "link_outside", index_file({"links": struct.pack("<6i", 1, 7, 0, 1, -1, 0)}, False))

@@ -17,10 +17,16 @@ TEST_P(Corpus, EveryFileEndsInAValueOrALine) {
   const auto& target = GetParam();
   const auto folder = fs::path(EBCLR_FUZZ_CORPUS) / target.name;
   ASSERT_TRUE(fs::is_directory(folder)) << folder << " holds the seeds of this target";
+  std::vector<fs::path> paths;
+  for (const auto& entry : fs::directory_iterator(folder)) paths.push_back(entry.path());
+  // Pictures of every format that the decoder knows.
+  if (target.name.starts_with("image") && target.name != "image_list")
+    for (const auto& entry : fs::directory_iterator(EBCLR_PICTURES))
+      if (entry.is_regular_file() && entry.file_size() <= 4096) paths.push_back(entry.path());
   int files = 0, values = 0;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const auto bytes = core::read_bytes(entry.path(), "test");
-    EXPECT_EQ(run(target, bytes), "") << entry.path();
+  for (const auto& path : paths) {
+    const auto bytes = core::read_bytes(path, "test");
+    EXPECT_EQ(run(target, bytes), "") << path;
     ++files;
     try {
       target.read(bytes);
@@ -30,10 +36,10 @@ TEST_P(Corpus, EveryFileEndsInAValueOrALine) {
     // Every prefix of a small one, and every one with a byte changed.
     if (bytes.size() > 400) continue;
     for (size_t n = 0; n < bytes.size(); n += 1 + bytes.size() / 40) {
-      EXPECT_EQ(run(target, {bytes.data(), n}), "") << entry.path() << " cut at " << n;
+      EXPECT_EQ(run(target, {bytes.data(), n}), "") << path << " cut at " << n;
       auto changed = bytes;
       changed[n] ^= std::byte{0x5a};
-      EXPECT_EQ(run(target, changed), "") << entry.path() << " changed at " << n;
+      EXPECT_EQ(run(target, changed), "") << path << " changed at " << n;
     }
   }
   EXPECT_GE(files, 2);

@@ -4,19 +4,25 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "core/error.h"
 #include "core/files.h"
 #include "core/npy.h"
+#include "core/rng.h"
 #include "core/safetensors.h"
 #include "data/cifar.h"
 #include "data/folder.h"
 #include "data/idx.h"
 #include "data/image_list.h"
 #include "data/tar_gz.h"
+#include "eval/curve.h"
 #include "image/decode.h"
+#include "index/graph.h"
+#include "index/index_file.h"
+#include "report/run_record.h"
 #include "run/checkpoint.h"
 #include "run/config.h"
 #include "run/metrics.h"
@@ -136,6 +142,74 @@ void metrics_log(Bytes bytes) {
   train::MetricsLog(file_of(bytes, "metrics.jsonl"), 1, 5);
 }
 
+/// What `ebclr eval curve` keeps.
+void curve(Bytes bytes) {
+  eval::curve_csv(eval::read_curve(file_of(bytes, "curve.json")));
+}
+
+/// What a report reads besides: the summary of a run and the judgements below eval/.
+void judgement(Bytes bytes) {
+  static const fs::path folder = [] {
+    const auto f = scratch() / "judged";
+    fs::create_directories(f / "eval");
+    std::ofstream(run::RunFolder{f}.config()) << run::to_yaml(run::resolve({}));
+    return f;
+  }();
+  file_of(bytes, "judged/summary.json");
+  file_of(bytes, "judged/eval/x.json");
+  report::read_record(folder);
+}
+
+uint64_t index_checksum(const char* p, size_t n) {  // as src/index/index_file.cpp has it
+  uint64_t lane[4] = {n, n + 1, n + 2, n + 3};
+  for (; n >= 32; n -= 32, p += 32)
+    for (int i = 0; i < 4; ++i) {
+      uint64_t w;
+      std::memcpy(&w, p + 8 * i, 8);
+      lane[i] = (lane[i] ^ w) * 0x9E3779B97F4A7C15ull;
+      lane[i] ^= lane[i] >> 29;
+    }
+  uint64_t h = core::make_key({lane[0], lane[1], lane[2], lane[3]});
+  for (; n > 0; --n, ++p) h = core::mix64(h ^ static_cast<unsigned char>(*p));
+  return h;
+}
+
+/// With the checksums of its head and its description made right: whoever means harm can count too.
+void index_file(Bytes bytes) {
+  std::string text = text_of(bytes);
+  if (text.size() > 56) {
+    uint64_t field[5];  // file_size, json_offset, json_bytes, json_check, check
+    std::memcpy(field, text.data() + 16, sizeof field);
+    field[0] = text.size();
+    field[1] = std::min<uint64_t>(field[1], text.size());
+    field[2] = text.size() - field[1];
+    field[3] = index_checksum(text.data() + field[1], field[2]);
+    std::memcpy(text.data() + 16, field, 32);
+    field[4] = index_checksum(text.data(), 48);
+    std::memcpy(text.data() + 48, field + 4, 8);
+  }
+  const auto index =
+      index::Index::open(file_of({reinterpret_cast<const std::byte*>(text.data()), text.size()}, "x.index"));
+  const auto attempt = [](auto use) {
+    try {
+      use();
+    } catch (const core::Error&) {  // a damaged row is refused when it is used; the others still count
+    }
+  };
+  for (int64_t i = 0; i < index.size(); ++i) {
+    attempt([&] { index.row(i); });
+    attempt([&] { index.find(index.path(i)); });
+    attempt([&] { index.thumbnail(i); });
+    attempt([&] { index.small(i); });
+    for (int64_t layer = 0; !index.graph().empty() && layer < 3; ++layer)
+      attempt([&] { index.links(i, layer); });
+  }
+  if (index.size() > 0 && !index.graph().empty())
+    attempt([&] { index::search_graph(index, index.row(0), 2, 4); });
+  index.energies();
+  index.contents();
+}
+
 void provenance(Bytes bytes) {
   file_of(bytes, "provenance.json");
   run::read_sessions({scratch()});
@@ -213,6 +287,9 @@ const std::vector<Target>& targets() {
       {"metrics", metrics},
       {"metrics_log", metrics_log},
       {"provenance", provenance},
+      {"curve", curve},
+      {"judgement", judgement},
+      {"index", index_file},
   };
   return table;
 }

@@ -6,13 +6,27 @@ train() { "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1 --out "$@"; }
 train plain
 want=$(final_weights plain)
 
-# A locale with a decimal comma, one that is not installed, none at all.
-for locale in de_DE.UTF-8 tr_TR.UTF-8 no_SUCH C POSIX; do
+# A locale with a decimal comma, one whose i is not ours, one that is not installed, none at all. Where the machine does not
+# have them they are made here, if it can.
+mkdir locales
+for locale in de_DE tr_TR; do
+  ! command -v localedef >/dev/null || localedef -i $locale -f UTF-8 locales/$locale.UTF-8 2>/dev/null || true
+done
+if [ -d locales/de_DE.UTF-8 ]; then
+  export LOCPATH=$WORK/locales
+  [ "$(LC_ALL=de_DE.UTF-8 bash -c 'printf %.1f 1,5')" = 1,5 ] || fail "no decimal comma in the locale that was made"
+else
+  echo "strange: localedef or its sources are not here; locales with a decimal comma are those that are installed, if any"
+fi
+for locale in de_DE.UTF-8 tr_TR.UTF-8 C.UTF-8 no_SUCH C POSIX; do
   rm -rf run
   LC_ALL=$locale LANG=$locale train run
   [ "$(final_weights run)" = "$want" ] || fail "other weights with the locale $locale"
   LC_ALL=$locale "$EBCLR" train --resume run --epochs 2 --quiet --threads 1 || fail "cannot resume with the locale $locale"
+  LC_ALL=$locale "$EBCLR" config show --set optimizer.lr=0.125 --set train.epochs=3 | grep -q '0\.125' ||
+    fail "a number is read or written otherwise with the locale $locale"
 done
+unset LOCPATH
 
 # No HOME, and one that cannot be written: only what needs a cache says so.
 rm -rf run
@@ -26,6 +40,50 @@ env -u XDG_CACHE_HOME -u EBCLR_DATA HOME=/proc/nowhere "$EBCLR" data list >/dev/
 # Temporaries lie beside what they become: /tmp may be full or absent.
 rm -rf run
 TMPDIR=/proc/nowhere train run || fail "TMPDIR that is not there"
+mkdir full
+if mount -t tmpfs -o size=4k tmpfs full 2>/dev/null; then
+  trap 'umount "$WORK/full"; rm -rf "$WORK"' EXIT
+  dd if=/dev/zero of=full/x bs=4k count=2 2>/dev/null && fail "the folder for temporaries is not full"
+  rm -rf run
+  TMPDIR=$WORK/full train run || fail "a full TMPDIR"
+  [ "$(final_weights run)" = "$want" ] || fail "other weights with a full TMPDIR"
+else
+  echo "strange: nothing can be mounted here; a full folder for temporaries was not tried"
+fi
+
+# Cores that we may not use: an affinity mask, a limit meant for OpenMP, a quota of the group.
+threads_of() { # COMMAND...: threads that a training takes by itself
+  rm -rf run
+  "$@" "$EBCLR" train --data shapes --limit 16 --epochs 1 --out run --set encoder.width=8 --set head.out=8 \
+    --set train.batch_size=8 --set buffer.size=16 --set sampler.steps=1 --quiet >/dev/null 2>err.txt || fail "$* ($(cat err.txt))"
+  sed -nE 's/.*"threads": *([0-9]+).*/\1/p' run/provenance.json | head -n 1
+}
+if [ "$(nproc)" -gt 1 ]; then
+  first=$(taskset -pc $$ | sed -E 's/.*: *([0-9]+).*/\1/')
+  [ "$(threads_of taskset -c "$first")" = 1 ] || fail "an affinity mask is not respected"
+  [ "$(threads_of env OMP_NUM_THREADS=1)" = 1 ] || fail "OMP_NUM_THREADS is not respected"
+  # A group of our own, where that is permitted (root, and the controller at hand).
+  group=
+  for folder in /sys/fs/cgroup/cpu /sys/fs/cgroup; do
+    mkdir "$folder/ebclr-$$" 2>/dev/null || continue
+    group=$folder/ebclr-$$
+    [ ! -e "$group/cpu.cfs_quota_us" ] || { echo 100000 >"$group/cpu.cfs_period_us" && echo 100000 >"$group/cpu.cfs_quota_us"; }
+    [ ! -e "$group/cpu.max" ] || echo "100000 100000" >"$group/cpu.max"
+    [ -e "$group/cpu.cfs_quota_us" ] || [ -e "$group/cpu.max" ] && break
+    rmdir "$group"
+    group=
+  done
+  if [ -n "$group" ]; then
+    code=0
+    got=$(threads_of bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$group") || code=$?
+    rmdir "$group"
+    [ "$code/$got" = 0/1 ] || fail "a quota of one core is not respected: '$got'"
+  else
+    echo "strange: no group can be made here; a quota of the group was not tried"
+  fi
+else
+  echo "strange: one core only; limits on cores were not tried"
+fi
 
 # Output that nobody reads, or that is closed.
 set +o pipefail
