@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <thread>
@@ -291,6 +292,17 @@ class GlooGroup : public Group {
       parts.push_back(out[0][static_cast<size_t>(r)].narrow(0, 0, end - begin));
     }
     return torch::cat(parts);
+  }
+
+  torch::Tensor exchange_rows(const torch::Tensor& rows, const std::vector<int64_t>& send,
+                              const std::vector<int64_t>& receive) override {
+    torch::NoGradGuard no_grad;
+    auto sizes = rows.sizes().vec();
+    sizes[0] = std::accumulate(receive.begin(), receive.end(), int64_t{0});
+    auto in = rows.contiguous(), out = torch::empty(sizes, rows.options().requires_grad(false));
+    auto to = send, from = receive;
+    finish("an exchange", gloo_->alltoall_base(out, in, from, to), in.nbytes());
+    return out;
   }
 
   void broadcast(torch::Tensor& t) override {

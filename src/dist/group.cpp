@@ -15,6 +15,10 @@ class Solo : public Group {
   std::string describe() const override { return "one process"; }
   void sum(torch::Tensor&) override {}
   torch::Tensor gather_rows(const torch::Tensor& rows, int64_t) override { return rows; }
+  torch::Tensor exchange_rows(const torch::Tensor& rows, const std::vector<int64_t>&,
+                              const std::vector<int64_t>&) override {
+    return rows;
+  }
   void broadcast(torch::Tensor&) override {}
   std::vector<std::string> gather_text(const std::string& mine) override { return {mine}; }
 };
@@ -74,6 +78,14 @@ void Group::require_same(const std::string& what, const std::string& mine) {
 torch::Tensor gather_for_loss(Group& group, const torch::Tensor& rows, int64_t total) {
   if (group.alone()) return rows;
   return GatherFunction::apply(rows, reinterpret_cast<int64_t>(&group), total);
+}
+
+std::vector<torch::Tensor> gather_for_loss(Group& group, const std::vector<torch::Tensor>& parts,
+                                           int64_t total) {
+  if (group.alone()) return parts;
+  std::vector<int64_t> widths;
+  for (const auto& p : parts) widths.push_back(p.size(1));
+  return gather_for_loss(group, torch::cat(parts, 1), total).split_with_sizes(widths, 1);
 }
 
 void sum_gradients(Group& group, const std::vector<torch::Tensor>& parameters) {

@@ -47,7 +47,7 @@ TEST(Checkpoint, EveryTruncationAndBitIsNoticed) {
   testing::TempDir dir;
   write_checkpoint(dir.path(), snapshot(1, 1));
   const auto file = list_checkpoints(dir.path())[0];
-  for (const auto& path : {file.path, file.buffer}) {
+  for (const auto& path : {file.path, file.buffer.at(0)}) {
     const auto good = core::read_text(path, "test");
     for (size_t n = 0; n < good.size(); n += 7) {
       core::write_atomically(path, std::string_view(good).substr(0, n), "test");
