@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <cstdlib>
+
 #include "core/error.h"
 
 namespace ebclr::dist {
@@ -57,6 +59,20 @@ std::string first_difference(const std::string& a, const std::string& b) {
 std::shared_ptr<Group> solo() {
   static const auto group = std::make_shared<Solo>();
   return group;
+}
+
+Deadlines deadlines_of(const Environment& environment) {
+  Deadlines d;
+  for (const auto& [name, value] :
+       {std::pair{"EBCLR_JOIN_SECONDS", &d.join}, {"EBCLR_SILENCE_SECONDS", &d.silence}}) {
+    const auto text = environment(name);
+    if (!text) continue;
+    char* end = nullptr;
+    *value = std::strtod(text->c_str(), &end);
+    if (text->empty() || *end != '\0' || !(*value >= 1 && *value <= 86400))
+      core::usage_error("dist", fmt::format("{} is '{}'; expected seconds from 1 to 86400", name, *text));
+  }
+  return d;
 }
 
 bool Group::any(bool mine) {

@@ -34,8 +34,8 @@ class Group {
   virtual void sum(torch::Tensor& t) = 0;
   /// Rows of all ranks in their order: [n_r, ...] -> [sum of n_r, ...]. n_r is this rank's share of `total`.
   virtual torch::Tensor gather_rows(const torch::Tensor& rows, int64_t total) = 0;
-  /// Rows that belong elsewhere: the first send[0] go to rank 0, the next send[1] to rank 1, and so on; returns
-  /// receive[0] rows of rank 0, then those of rank 1, and so on.
+  /// Rows that belong elsewhere: the first send[0] go to rank 0, the next send[1] to rank 1, and so on;
+  /// returns receive[0] rows of rank 0, then those of rank 1, and so on.
   virtual torch::Tensor exchange_rows(const torch::Tensor& rows, const std::vector<int64_t>& send,
                                       const std::vector<int64_t>& receive) = 0;
   /// In place: rank 0's values everywhere.
@@ -74,6 +74,9 @@ struct Deadlines {
   double join = 60;     ///< for all ranks to come together
   double silence = 15;  ///< a rank from which nothing is heard for so long counts as lost
 };
+
+/// The usual ones, or those of EBCLR_JOIN_SECONDS and EBCLR_SILENCE_SECONDS.
+Deadlines deadlines_of(const Environment& environment);
 
 /// Meets the other processes; throws Error naming the ranks that did not come.
 std::shared_ptr<Group> connect(const Launch& launch, const Deadlines& deadlines = {});
