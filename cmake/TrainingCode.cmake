@@ -1,7 +1,7 @@
 # Writes OUT, a header with a digest of the sources below ROOT that decide what a training gives; left alone when nothing
 # changed, so nothing is rebuilt.
 set(all "")
-foreach(room core image data nn cpu ebm engine methods run density train)
+foreach(room core dist image data nn cpu ebm engine methods run density train)
   file(GLOB sources RELATIVE ${ROOT} ${ROOT}/${room}/*.h ${ROOT}/${room}/*.cpp)
   list(SORT sources)
   foreach(source ${sources})

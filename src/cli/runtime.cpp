@@ -7,23 +7,41 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <csignal>
+#include <ctime>
 
 #include "core/error.h"
 #include "core/threads.h"
+#include "dist/launch.h"
 
 namespace ebclr::cli {
 namespace {
 
 std::atomic<bool> stop_requested{false};
+std::atomic<time_t> stop_time{0};
+std::atomic<int> same_signal{0};  // seconds within which a second one is the first one passed on
 
-void on_signal(int) {
-  if (stop_requested.exchange(true)) ::_exit(130);  // the second time means it
+time_t clock_seconds() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec;
 }
 
-torch::Device parse_device(const std::string& name) {
+void on_signal(int) {
+  if (!stop_requested.exchange(true)) {
+    stop_time = clock_seconds();
+  } else if (same_signal == 0 || clock_seconds() - stop_time > same_signal) {
+    ::_exit(130);  // the second time means it
+  }
+}
+
+// `local_rank` has its own device among those of the host.
+torch::Device parse_device(const std::string& name, int local_rank) {
   if (name == "cpu") return torch::kCPU;
   if (name == "auto")
-    return torch::cuda::is_available() ? torch::Device(torch::kCUDA, 0) : torch::Device(torch::kCPU);
+    return torch::cuda::is_available()
+               ? torch::Device(torch::kCUDA, static_cast<c10::DeviceIndex>(
+                                                 local_rank % static_cast<int>(torch::cuda::device_count())))
+               : torch::Device(torch::kCPU);
   if (name == "cuda" || name.starts_with("cuda:")) {
     int index = 0;
     if (name.size() > 5) {
@@ -54,15 +72,21 @@ void add_runtime_options(CLI::App& command, RuntimeOptions& o) {
       .add_option("--engine", o.engine,
                   "Encoder on a CPU: auto, native or torch; amx, avx512, avx2: native with these")
       ->capture_default_str();
-  command.add_option("--threads", o.threads, "Threads (default: the cores that this process may use)")
+  command
+      .add_option("--threads", o.threads,
+                  "Threads (default: the cores that this process may use, divided by the ranks of the host)")
       ->check(CLI::Range(0, 4096));
 }
 
 Runtime apply(const RuntimeOptions& o) {
   Runtime r;
-  r.threads = o.threads > 0 ? o.threads : core::available_cores();
+  const auto launch = dist::find_launch(dist::process_environment());
+  r.threads = core::available_cores();
+  if (launch)
+    r.threads = dist::threads_of(*launch, r.threads, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
+  if (o.threads > 0) r.threads = o.threads;
   at::set_num_threads(r.threads);
-  r.device = parse_device(o.device);
+  r.device = parse_device(o.device, launch ? launch->local_rank : 0);
   r.engine = engine::parse_engine(o.engine);
   r.engine.threads = r.threads;
   return r;
@@ -72,7 +96,8 @@ const std::atomic<bool>& interrupted() {
   return stop_requested;
 }
 
-void catch_interrupts() {
+void catch_interrupts(int same) {
+  same_signal = same;
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
 }

@@ -16,7 +16,7 @@ namespace ebclr::cli {
 
 struct RuntimeOptions {
   std::string device = "auto", engine = "auto";
-  int threads = 0;  ///< 0: the cores that the process may use
+  int threads = 0;  ///< 0: the cores that the process may use, divided by the processes started with it
 };
 
 /// Adds --device, --engine and --threads.
@@ -34,8 +34,9 @@ struct Runtime {
 /// Sets torch's threads and finds the device; throws Error with what to do.
 Runtime apply(const RuntimeOptions& options);
 
-/// Set by SIGINT and SIGTERM after catch_interrupts(); a second signal ends the process at once.
+/// Set by SIGINT and SIGTERM after catch_interrupts(); a second signal ends the process at once, unless it
+/// comes within `same` seconds: launchers pass on what the terminal has sent already.
 const std::atomic<bool>& interrupted();
-void catch_interrupts();
+void catch_interrupts(int same = 0);
 
 }  // namespace ebclr::cli

@@ -12,14 +12,17 @@
 
 #include "cli/config_options.h"
 #include "cli/progress.h"
+#include "cli/ranks.h"
 #include "cli/runtime.h"
 #include "cli/watch_command.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/catalog.h"
 #include "data/folder.h"
+#include "dist/launch.h"
 #include "eval/features.h"
 #include "run/images.h"
+#include "run/provenance.h"
 #include "train/advice.h"
 #include "train/trainer.h"
 
@@ -43,14 +46,16 @@ struct Plan {
   bool chosen = false;                  // a folder without a configuration: settings are chosen for it
 };
 
-// runs/ebclr-cifar10, or with a number behind it when that is taken.
-fs::path default_folder(const run::Config& c) {
+// runs/ebclr-cifar10, or with a number behind it when that is taken; `restarted`: the last that is taken.
+fs::path default_folder(const run::Config& c, bool restarted) {
   const std::string source = fs::path(c.data.source).filename().string();
   const fs::path base =
       fs::path("runs") / fmt::format("{}-{}", c.method.name, source.empty() ? "images" : source);
+  fs::path last;
   for (int i = 1;; ++i) {
     fs::path candidate = i == 1 ? base : fs::path(base.string() + fmt::format("-{}", i));
-    if (!fs::exists(candidate)) return candidate;
+    if (!fs::exists(candidate)) return restarted && !last.empty() ? last : candidate;
+    last = candidate;
   }
 }
 
@@ -75,7 +80,7 @@ Plan plan_resume(const TrainArgs& a, std::vector<std::string>& warnings) {
   return p;
 }
 
-Plan plan_new(const TrainArgs& a, std::vector<std::string>& warnings) {
+Plan plan_new(const TrainArgs& a, bool restarted, std::vector<std::string>& warnings) {
   Plan p;
   p.layers = layers_of(a.config, warnings);
   if (!a.probe.empty()) {
@@ -91,8 +96,47 @@ Plan plan_new(const TrainArgs& a, std::vector<std::string>& warnings) {
   if (!a.budget.empty() && !p.chosen)
     core::usage_error("train",
                       "--budget chooses settings for --data FOLDER without --config; give --epochs instead");
-  p.folder.root = a.out.empty() ? default_folder(p.config) : fs::path(a.out);
+  p.folder.root = a.out.empty() ? default_folder(p.config, restarted) : fs::path(a.out);
   return p;
+}
+
+// What the command line says, the same on all ranks. A launcher that starts the same command again after a
+// failure means: go on.
+Plan make_plan(TrainArgs& a, dist::Group& ranks, std::vector<std::string>& warnings) {
+  const bool restarted = dist::restart_count(dist::process_environment()) > 0;
+  Plan p;
+  if (a.resume.empty()) {
+    p = plan_new(a, restarted, warnings);
+    std::error_code ec;
+    if (restarted && ranks.any(ranks.rank() == 0 && fs::exists(p.folder.config(), ec)))
+      a.config = {}, a.out = a.budget = a.probe = "", a.resume = ranks.gather_text(p.folder.root.string())[0];
+  }
+  if (!a.resume.empty()) p = plan_resume(a, warnings);
+  if (ranks.alone()) return p;
+  ranks.require_same("configuration", run::to_yaml(p.config));
+  ranks.require_same("--out", a.out);
+  // A relative path means the one of rank 0, and so does the first name that is free.
+  p.folder.root = ranks.gather_text(fs::absolute(p.folder.root).string())[0];
+  return p;
+}
+
+// The images, read first by one rank of each host: it downloads and decodes for the others.
+data::TrainTest load_shared(const Plan& p, dist::Group& ranks, const data::LoadContext& context) {
+  const auto launch = dist::find_launch(dist::process_environment());
+  const bool first = !launch || launch->local_rank == 0;
+  data::TrainTest sets;
+  if (first) sets = run::load_images(p.folder, p.config.data, context);
+  ranks.meet();
+  if (!first) sets = run::load_images(p.folder, p.config.data, context);
+  if (!ranks.alone()) ranks.require_same("set of images", run::describe_images(sets.train));
+  return sets;
+}
+
+// Rank 0's configuration for all: it has measured how fast this machine is.
+run::Config rank_0s(const run::Config& config, dist::Group& ranks) {
+  if (ranks.alone()) return config;
+  std::vector<std::string> warnings;
+  return run::resolve({run::parse_layer(ranks.gather_text(run::to_yaml(config))[0], "rank 0", warnings)});
 }
 
 // Puts advice below what the user said; the reasons for values that the user overrides are not printed.
@@ -120,10 +164,11 @@ void choose_settings(Plan& p, std::vector<run::Layer>& chosen, bool quiet) {
 
 // Epochs, buffer and logs from the machine's speed and the time that may be spent.
 void choose_length(Plan& p, std::vector<run::Layer>& chosen, const data::ImageSet& images,
-                   const Runtime& runtime, const std::string& budget, bool quiet) {
+                   const Runtime& runtime, const std::string& budget, bool quiet, int ranks) {
   const std::vector<int64_t> shape = {images.channels(), images.height(), images.width()};
   const double seconds = train::parse_duration(budget.empty() ? "30m" : budget);
-  const double step = train::seconds_per_step(p.config, shape, runtime.placement());
+  // A batch is shared by the ranks; what they tell each other takes some of that time.
+  const double step = train::seconds_per_step(p.config, shape, runtime.placement()) / ranks;
   take_advice(p, train::fit_budget(p.config, images.size(), shape, step, seconds), chosen, quiet);
   const double all =
       step * static_cast<double>(p.config.train.epochs *
@@ -154,20 +199,25 @@ void set_monitor(train::Trainer& trainer, const run::Config& config, const data:
   trainer.set_monitor(eval::make_knn_monitor(trainer.method().encoder(), images, test, options));
 }
 
-void train(const TrainArgs& a) {
+void train(TrainArgs a, const std::shared_ptr<dist::Group>& ranks) {
+  const bool leads = ranks->rank() == 0;
+  if (!ranks->alone())
+    ranks->require_same("program", fmt::format("{} (code {})", run::this_version(), run::this_code()));
   std::vector<std::string> warnings;
+  Plan p = make_plan(a, *ranks, warnings);
   const bool resume = !a.resume.empty();
-  Plan p = resume ? plan_resume(a, warnings) : plan_new(a, warnings);
-  train::check_run_folder(p.folder, resume);  // before minutes are spent on reading images
+  if (leads) train::check_run_folder(p.folder, resume);  // before minutes are spent on reading images
   const auto runtime = apply(a.runtime);
-  TrainProgress progress(a.quiet);
+  TrainProgress shown(a.quiet);
+  train::Observer unseen;
+  train::Observer& progress = leads ? shown : unseen;
   for (const auto& w : warnings) progress.on_warning(w);
-  const bool silent = a.quiet || a.json;
+  const bool silent = a.quiet || a.json || !leads;
   std::vector<run::Layer> chosen;
   if (p.chosen) choose_settings(p, chosen, silent);
   p.config.data = run::absolute(p.config.data);
 
-  auto sets = run::load_images(p.folder, p.config.data, load_context(runtime.threads, silent));
+  auto sets = load_shared(p, *ranks, load_context(runtime.threads, silent));
   if (resume) run::check_same_images(p.folder, sets.list, p.config.data.source);
   for (const auto& n : sets.train.notes) progress.on_warning(n);
   if (p.config.monitor.knn_every > 0 && p.config.monitor.probe.empty() && !sets.train.labelled())
@@ -178,7 +228,8 @@ void train(const TrainArgs& a) {
                     sets.train.name));
   auto images = std::make_shared<data::ImageSet>(std::move(sets.train));
   if (p.chosen) {
-    choose_length(p, chosen, *images, runtime, a.budget, silent);
+    if (leads) choose_length(p, chosen, *images, runtime, a.budget, silent, ranks->world());
+    p.config = rank_0s(p.config, *ranks);
     p.config.data = run::absolute(p.config.data);
   }
   const bool labelled = images->labelled();
@@ -187,22 +238,23 @@ void train(const TrainArgs& a) {
       (labelled || !a.probe.empty()))
     p.config.monitor.knn_every = std::max<int64_t>(1, p.config.train.epochs / 10);
 
-  LivePage page(a.watch, {p.folder.root}, p.folder.root.string());
+  LivePage page(leads ? a.watch : WatchOptions{}, {p.folder.root}, p.folder.root.string());
   train::Trainer trainer({.folder = p.folder,
                           .config = p.config,
                           .resume = resume,
                           .device = runtime.device,
                           .engine = runtime.engine,
+                          .ranks = ranks,
                           .loader_threads = runtime.threads},
                          images, progress);
-  if (!resume) run::write_image_list(p.folder, sets.list);
+  if (!resume && leads) run::write_image_list(p.folder, sets.list);
   for (const auto& problem : sets.problems)
     trainer.log(fmt::format("unreadable: {}: {}", problem.path, problem.reason));
-  set_monitor(trainer, p.config, *images, sets.test, runtime.threads);
-  catch_interrupts();
+  if (leads) set_monitor(trainer, p.config, *images, sets.test, runtime.threads);
+  catch_interrupts(ranks->alone() ? 0 : 5);
   const auto outcome = trainer.run(interrupted());
   const std::string root = p.folder.root.string();
-  if (a.json) {
+  if (a.json && leads) {
     nlohmann::ordered_json j = {{"run", root},
                                 {"finished", outcome.finished},
                                 {"step", outcome.position.step},
@@ -215,9 +267,10 @@ void train(const TrainArgs& a) {
     fmt::print("{}\n", j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   }
   if (!outcome.finished) {
-    fmt::print(stderr,
-               "\ninterrupted at step {}; everything is saved. Continue with:\n  ebclr train --resume {}\n",
-               outcome.position.step, root);
+    if (leads)
+      fmt::print(stderr,
+                 "\ninterrupted at step {}; everything is saved. Continue with:\n  ebclr train --resume {}\n",
+                 outcome.position.step, root);
     throw core::Error(core::ExitCode::kInterrupted, "", "");
   }
   if (silent) return;
@@ -250,7 +303,7 @@ void add_train_command(CLI::App& app) {
   command->add_flag("--json", a->json, "Print the outcome as JSON");
   add_watch_options(*command, a->watch);
   add_runtime_options(*command, a->runtime);
-  command->callback([a] { train(*a); });
+  command->callback([a] { with_ranks([&](const auto& ranks) { train(*a, ranks); }, /*announce=*/false); });
 }
 
 }  // namespace ebclr::cli

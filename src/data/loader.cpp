@@ -77,14 +77,12 @@ struct Loader::Impl {
     b.epoch = running / per_epoch;
     b.number = running % per_epoch;
     if (options.on_batch) options.on_batch(b.epoch, b.number);
-    const int64_t global = options.world * options.batch_size, n = set->size();
-    const int64_t start = b.number * global, left = std::min(global, n - start);
-    // A short last batch is shared out evenly.
-    const int64_t from = start + left * options.rank / options.world;
-    const int64_t to = start + left * (options.rank + 1) / options.world;
+    const int64_t start = b.number * options.batch_size;
+    b.total = std::min(options.batch_size, set->size() - start);
+    const int64_t from = start + b.total * options.rank / options.world;
+    const int64_t to = start + b.total * (options.rank + 1) / options.world;
     b.indices = order_of(b.epoch).slice(0, from, to).clone();
-    const auto number = static_cast<uint64_t>(b.number * options.world + options.rank);
-    const auto epoch = static_cast<uint64_t>(b.epoch);
+    const auto number = static_cast<uint64_t>(b.number), epoch = static_cast<uint64_t>(b.epoch);
     b.view1 = make_views(maker, *set, b.indices, options.seed, epoch, 0, number);
     b.view2 = make_views(maker, *set, b.indices, options.seed, epoch, 1, number);
     // Mapped pages that were read count as this process's memory until it lets go of them.
@@ -135,7 +133,11 @@ Loader::Loader(std::shared_ptr<const ImageSet> set, ViewOptions views, LoaderOpt
                                                     options.rank, options.world));
   options.threads = std::max(options.threads, 1);
   options.ahead = std::max(options.ahead, 1);
-  const int64_t global = options.batch_size * options.world, n = set->size();
+  const int64_t global = options.batch_size, n = set->size();
+  if (global < options.world)
+    core::usage_error(kLoaderComponent,
+                      fmt::format("a batch of {} cannot be shared by {} processes; raise batch_size", global,
+                                  options.world));
   // Without drop_last the rest makes a batch if every process gets at least one image of it.
   const int64_t per_epoch = n / global + (!options.drop_last && n % global >= options.world ? 1 : 0);
   if (per_epoch < 1)

@@ -12,16 +12,17 @@ namespace ebclr::data {
 struct Batch {
   torch::Tensor view1, view2;  ///< float [N, C, H, W] in [-1, 1]
   torch::Tensor indices;       ///< int64 [N]
+  int64_t total = 0;           ///< images of the batch over all processes; N for one
   int64_t epoch = 0, number = 0;
 };
 
 struct LoaderOptions {
-  int64_t batch_size = 128;
+  int64_t batch_size = 128;  ///< images of a step, over all processes
   uint64_t seed = 0;
   int threads = 1;
   int ahead = 3;                ///< batches kept ready
   bool drop_last = true;        ///< the last, smaller batch of an epoch is left out
-  int64_t rank = 0, world = 1;  ///< this process's share of every epoch (global batch = world * batch_size)
+  int64_t rank = 0, world = 1;  ///< this process gives its share of every batch
   /// Called by a worker before it makes batch (epoch, number); what it throws reaches next().
   std::function<void(int64_t epoch, int64_t number)> on_batch = {};
 };

@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <thread>
@@ -192,7 +193,36 @@ class Pulse {
   std::thread thread_;
 };
 
-std::shared_ptr<gloo::transport::Device> device_for(const Launch& launch) {
+/// This host's address on the way to the master; nullopt when that leads nowhere else.
+std::optional<std::string> own_address(const Launch& launch) {
+  const auto master = resolve(launch.master, launch.port);
+  if (!master) return std::nullopt;
+  // Connecting a datagram socket sends nothing: it only chooses the way.
+  const int fd = ::socket(master->storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return std::nullopt;
+  Address own;
+  own.length = sizeof own.storage;
+  char text[NI_MAXHOST] = "";
+  const bool found =
+      ::connect(fd, reinterpret_cast<const sockaddr*>(&master->storage), master->length) == 0 &&
+      ::getsockname(fd, reinterpret_cast<sockaddr*>(&own.storage), &own.length) == 0 &&
+      ::getnameinfo(reinterpret_cast<const sockaddr*>(&own.storage), own.length, text, sizeof text, nullptr,
+                    0, NI_NUMERICHOST) == 0;
+  ::close(fd);
+  if (!found || std::string_view(text).starts_with("127.") || std::string_view(text) == "::1")
+    return std::nullopt;
+  return text;
+}
+
+/// Tells hosts apart, and network namespaces of one host, which do not share their loopback.
+std::string host_identity() {
+  char name[256] = "", space[64] = "";
+  ::gethostname(name, sizeof name - 1);
+  if (::readlink("/proc/self/ns/net", space, sizeof space - 1) < 0) space[0] = '\0';
+  return fmt::format("{} {}", name, space);
+}
+
+std::shared_ptr<gloo::transport::Device> device_for(const Launch& launch, bool one_host) {
   if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME"); interface != nullptr && *interface != '\0') {
     try {
       return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
@@ -204,7 +234,10 @@ std::shared_ptr<gloo::transport::Device> device_for(const Launch& launch) {
     }
   }
   // All ranks on one host need no network.
-  if (launch.local_world == launch.world) return c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
+  if (one_host) return c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
+  // Gloo's default is the address of the host's own name, which on Debian is 127.0.1.1.
+  if (const auto address = own_address(launch))
+    return c10d::ProcessGroupGloo::createDeviceForHostname(*address);
   return c10d::ProcessGroupGloo::createDefaultDevice();
 }
 
@@ -227,7 +260,7 @@ class GlooGroup : public Group {
     hosts_ = roll_call();
     pulse_ = std::make_unique<Pulse>(launch_, deadlines_);
     auto options = c10d::ProcessGroupGloo::Options::create(to_milliseconds(deadlines_.join));
-    options->devices.push_back(device_for(launch));
+    options->devices.push_back(device_for(launch, hosts_.size() == 1));
     options->threads = 2;
     try {
       gloo_ = c10::make_intrusive<PatientGloo>(store_, launch.rank, launch.world, options);
@@ -293,6 +326,17 @@ class GlooGroup : public Group {
     return torch::cat(parts);
   }
 
+  torch::Tensor exchange_rows(const torch::Tensor& rows, const std::vector<int64_t>& send,
+                              const std::vector<int64_t>& receive) override {
+    torch::NoGradGuard no_grad;
+    auto sizes = rows.sizes().vec();
+    sizes[0] = std::accumulate(receive.begin(), receive.end(), int64_t{0});
+    auto in = rows.contiguous(), out = torch::empty(sizes, rows.options().requires_grad(false));
+    auto to = send, from = receive;
+    finish("an exchange", gloo_->alltoall_base(out, in, from, to), in.nbytes());
+    return out;
+  }
+
   void broadcast(torch::Tensor& t) override {
     std::vector<torch::Tensor> list = {t.contiguous()};
     finish("a broadcast", gloo_->broadcast(list), t.nbytes());
@@ -334,15 +378,13 @@ class GlooGroup : public Group {
   Traffic traffic() const override { return traffic_; }
 
  private:
-  /// Every rank reports; throws Error naming those that did not. Returns the hosts.
+  /// Every rank reports; throws Error naming those that did not. Returns the hosts' names.
   std::vector<std::string> roll_call() {
-    char name[256] = "";
-    ::gethostname(name, sizeof name - 1);
     const auto start = Clock::now();
     std::set<std::string> hosts;
     std::vector<int> missing;
     try {
-      store_->set(key("host", rank()), bytes_of(name));
+      store_->set(key("host", rank()), bytes_of(host_identity()));
       for (int r = 0; r < world(); ++r) {
         while (!store_->check({key("host", r)}) && seconds_since(start) < deadlines_.join)
           std::this_thread::sleep_for(milliseconds(20));
@@ -360,7 +402,9 @@ class GlooGroup : public Group {
                       fmt::format("rank {} of {} did not come within {:.0f} s; start all ranks with the same "
                                   "MASTER_ADDR, MASTER_PORT and WORLD_SIZE",
                                   fmt::join(missing, ", "), world(), deadlines_.join));
-    return {hosts.begin(), hosts.end()};
+    std::vector<std::string> names;
+    for (const auto& host : hosts) names.push_back(host.substr(0, host.find(' ')));
+    return names;
   }
 
   /// The verdict is kept by rank 0: it must be there long enough for the others to read it.

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <cstdlib>
+
 #include "core/error.h"
 
 namespace ebclr::dist {
@@ -15,6 +17,10 @@ class Solo : public Group {
   std::string describe() const override { return "one process"; }
   void sum(torch::Tensor&) override {}
   torch::Tensor gather_rows(const torch::Tensor& rows, int64_t) override { return rows; }
+  torch::Tensor exchange_rows(const torch::Tensor& rows, const std::vector<int64_t>&,
+                              const std::vector<int64_t>&) override {
+    return rows;
+  }
   void broadcast(torch::Tensor&) override {}
   std::vector<std::string> gather_text(const std::string& mine) override { return {mine}; }
 };
@@ -55,6 +61,20 @@ std::shared_ptr<Group> solo() {
   return group;
 }
 
+Deadlines deadlines_of(const Environment& environment) {
+  Deadlines d;
+  for (const auto& [name, value] :
+       {std::pair{"EBCLR_JOIN_SECONDS", &d.join}, {"EBCLR_SILENCE_SECONDS", &d.silence}}) {
+    const auto text = environment(name);
+    if (!text) continue;
+    char* end = nullptr;
+    *value = std::strtod(text->c_str(), &end);
+    if (text->empty() || *end != '\0' || !(*value >= 1 && *value <= 86400))
+      core::usage_error("dist", fmt::format("{} is '{}'; expected seconds from 1 to 86400", name, *text));
+  }
+  return d;
+}
+
 bool Group::any(bool mine) {
   if (alone()) return mine;
   auto t = torch::full({1}, mine ? 1.0 : 0.0, torch::kFloat64);
@@ -74,6 +94,14 @@ void Group::require_same(const std::string& what, const std::string& mine) {
 torch::Tensor gather_for_loss(Group& group, const torch::Tensor& rows, int64_t total) {
   if (group.alone()) return rows;
   return GatherFunction::apply(rows, reinterpret_cast<int64_t>(&group), total);
+}
+
+std::vector<torch::Tensor> gather_for_loss(Group& group, const std::vector<torch::Tensor>& parts,
+                                           int64_t total) {
+  if (group.alone()) return parts;
+  std::vector<int64_t> widths;
+  for (const auto& p : parts) widths.push_back(p.size(1));
+  return gather_for_loss(group, torch::cat(parts, 1), total).split_with_sizes(widths, 1);
 }
 
 void sum_gradients(Group& group, const std::vector<torch::Tensor>& parameters) {

@@ -34,6 +34,10 @@ class Group {
   virtual void sum(torch::Tensor& t) = 0;
   /// Rows of all ranks in their order: [n_r, ...] -> [sum of n_r, ...]. n_r is this rank's share of `total`.
   virtual torch::Tensor gather_rows(const torch::Tensor& rows, int64_t total) = 0;
+  /// Rows that belong elsewhere: the first send[0] go to rank 0, the next send[1] to rank 1, and so on;
+  /// returns receive[0] rows of rank 0, then those of rank 1, and so on.
+  virtual torch::Tensor exchange_rows(const torch::Tensor& rows, const std::vector<int64_t>& send,
+                                      const std::vector<int64_t>& receive) = 0;
   /// In place: rank 0's values everywhere.
   virtual void broadcast(torch::Tensor& t) = 0;
   /// A text of every rank, in their order.
@@ -48,6 +52,13 @@ class Group {
   std::pair<int64_t, int64_t> share(int64_t count, int of_rank) const {
     return {count * of_rank / world(), count * (of_rank + 1) / world()};
   }
+  /// The rank that has row `row` of `count`.
+  int owner(int64_t row, int64_t count) const {
+    // share() begins at floor(count * r / world).
+    return static_cast<int>(((row + 1) * world() - 1) / count);
+  }
+  /// Returns when all ranks have come here.
+  void meet() { any(false); }
   /// Whether any rank says so; all ranks get the same answer.
   bool any(bool mine);
   /// Throws Error on every rank, naming the first that differs from rank 0, unless all texts are equal.
@@ -64,12 +75,19 @@ struct Deadlines {
   double silence = 15;  ///< a rank from which nothing is heard for so long counts as lost
 };
 
+/// The usual ones, or those of EBCLR_JOIN_SECONDS and EBCLR_SILENCE_SECONDS.
+Deadlines deadlines_of(const Environment& environment);
+
 /// Meets the other processes; throws Error naming the ranks that did not come.
 std::shared_ptr<Group> connect(const Launch& launch, const Deadlines& deadlines = {});
 
 /// Gathered rows with a gradient for this rank's own. Only for losses that every rank computes whole: then
 /// the gradient of one's own rows is complete, and nothing is exchanged on the way back.
 torch::Tensor gather_for_loss(Group& group, const torch::Tensor& rows, int64_t total);
+
+/// Several outputs [n, D_i] of the same rows in one exchange.
+std::vector<torch::Tensor> gather_for_loss(Group& group, const std::vector<torch::Tensor>& parts,
+                                           int64_t total);
 
 /// Sums the gradients of these parameters over the ranks, in a few large pieces; undefined ones count as
 /// zero.

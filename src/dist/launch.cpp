@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 
@@ -111,6 +112,18 @@ std::string first_host(const std::string& node_list) {
   const std::string tail =
       node_list.substr(close + 1, next == std::string::npos ? std::string::npos : next - close - 1);
   return node_list.substr(0, open) + node_list.substr(open + 1, end - open - 1) + tail;
+}
+
+int restart_count(const Environment& environment) {
+  int count = 0;
+  for (const char* name : {"TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"})
+    count = std::max(count, number(environment, name, 0, 1 << 20).value_or(0));
+  return count;
+}
+
+int threads_of(const Launch& launch, int mine, int all) {
+  const bool binds = launch.launcher != "torchrun" && launch.launcher != "environment";
+  return binds && mine < all ? mine : std::max(1, mine / launch.local_world);
 }
 
 std::optional<Launch> find_launch(const Environment& environment) {

@@ -28,6 +28,14 @@ Environment process_environment();
 /// half of it or nonsense.
 std::optional<Launch> find_launch(const Environment& environment);
 
+/// How often the launcher has started this job again after a failure (torchrun --max-restarts, a requeued
+/// Slurm job); 0 for the first time.
+int restart_count(const Environment& environment);
+
+/// Threads for one of the processes of a host where this process may use `mine` of `all` cores: cores that a
+/// launcher has bound to it are its own, others are shared by the processes of the host.
+int threads_of(const Launch& launch, int mine, int all);
+
 /// First host of a Slurm node list: "node[03-07,9],gpu1" -> "node03".
 std::string first_host(const std::string& node_list);
 

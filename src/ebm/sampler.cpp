@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/rng.h"
 
@@ -21,6 +23,17 @@ torch::Tensor broadcast_scale(const torch::Tensor& v, const torch::Tensor& count
   std::vector<int64_t> shape(static_cast<size_t>(v.dim()), 1);
   shape[0] = v.size(0);
   return noise_scale(counts, o).to(v.options()).view(shape);
+}
+
+/// Standard normals shaped like `like`, from that number of the key's sequence on.
+torch::Tensor normal_like(const torch::Tensor& like, uint64_t key, uint64_t first) {
+  auto out = torch::empty(like.sizes(), torch::kFloat32);
+  float* data = out.data_ptr<float>();
+  at::parallel_for(0, out.numel(), 16384, [&](int64_t begin, int64_t end) {
+    core::fill_normal(key, first + static_cast<uint64_t>(begin),
+                      {data + begin, static_cast<size_t>(end - begin)});
+  });
+  return out.to(like.options());
 }
 
 class LangevinSampler : public Sampler {
@@ -102,14 +115,28 @@ NoiseReader CounterNoise::draw_ahead(const torch::Tensor& like, int64_t draws) {
 }
 
 torch::Tensor CounterNoise::draw(const torch::Tensor& like) {
-  auto out = torch::empty(like.sizes(), torch::kFloat32);
-  float* data = out.data_ptr<float>();
-  at::parallel_for(0, out.numel(), 16384, [&](int64_t begin, int64_t end) {
-    core::fill_normal(key_, counter_ + static_cast<uint64_t>(begin),
-                      {data + begin, static_cast<size_t>(end - begin)});
-  });
-  counter_ += static_cast<uint64_t>(out.numel());
-  return out.to(like.options());
+  return normal_like(like, key_, skip(static_cast<uint64_t>(like.numel())));
+}
+
+torch::Tensor RowsNoise::draw(const torch::Tensor& like) {
+  const int64_t row = like.numel() / like.size(0);
+  const uint64_t start = whole_.skip(static_cast<uint64_t>(row * total_));
+  return normal_like(like, whole_.key(), start + static_cast<uint64_t>(row * first_));
+}
+
+NoiseReader RowsNoise::draw_ahead(const torch::Tensor& like, int64_t draws) {
+  const int64_t mine = like.numel(), row = mine / like.size(0), all = row * total_;
+  const auto start = static_cast<int64_t>(whole_.skip(static_cast<uint64_t>(all * draws))) + row * first_;
+  return [key = whole_.key(), start, mine, all](int64_t first, std::span<float> out) {
+    // Between two draws of these rows lie the numbers of the others.
+    while (!out.empty()) {
+      const int64_t draw = first / mine, at = first % mine;
+      const auto n = std::min(static_cast<int64_t>(out.size()), mine - at);
+      core::fill_normal(key, static_cast<uint64_t>(start + draw * all + at), out.first(static_cast<size_t>(n)));
+      out = out.subspan(static_cast<size_t>(n));
+      first += n;
+    }
+  };
 }
 
 torch::Tensor noise_scale(const torch::Tensor& counts, const SamplerOptions& o) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ebclr::ebm {
@@ -78,9 +79,25 @@ class CounterNoise : public NoiseSource {
   NoiseReader draw_ahead(const torch::Tensor& like, int64_t draws) override;
   uint64_t key() const { return key_; }
   uint64_t counter() const { return counter_; }
+  /// Passes over so many numbers; returns where they began.
+  uint64_t skip(uint64_t count) { return std::exchange(counter_, counter_ + count); }
 
  private:
   uint64_t key_, counter_;
+};
+
+/// Counter noise of some rows of a larger batch: each gets what it would get there, whoever moves the others.
+class RowsNoise : public NoiseSource {
+ public:
+  /// Rows from `first` on, of `total`.
+  RowsNoise(CounterNoise& whole, int64_t first, int64_t total)
+      : whole_(whole), first_(first), total_(total) {}
+  torch::Tensor draw(const torch::Tensor& like) override;
+  NoiseReader draw_ahead(const torch::Tensor& like, int64_t draws) override;
+
+ private:
+  CounterNoise& whole_;
+  int64_t first_, total_;
 };
 
 enum class SamplerKind { kMsgld, kSgld, kYopo };

@@ -15,8 +15,8 @@ namespace {
 
 class Byol : public Method {
  public:
-  explicit Byol(const MethodOptions& options)
-      : Method(options), o_(options.byol), target_(*encoder_, *head_) {
+  Byol(const MethodOptions& options, const MethodContext& context)
+      : Method(options, context.ranks), o_(options.byol), target_(*encoder_, *head_) {
     predictor_ = make_predictor(*head_, o_.predictor_hidden, options.seed + 1);
   }
 
@@ -24,9 +24,12 @@ class Byol : public Method {
     const auto z1 = head_->forward(encoder_->forward(input.view1));
     const auto z2 = head_->forward(encoder_->forward(input.view2));
     StepOutput out;
-    out.loss = byol_loss(predictor_->forward(z1), predictor_->forward(z2), target_.forward(input.view1),
-                         target_.forward(input.view2));
-    out.projections = z1.detach();
+    // In this order: running statistics remember it.
+    const auto t2 = target_.forward(input.view2), t1 = target_.forward(input.view1);
+    const auto p2 = predictor_->forward(z2), p1 = predictor_->forward(z1);
+    const auto all = gather({p1, p2, t1, t2, z1.detach()}, input.images());
+    out.loss = byol_loss(all[0], all[1], all[2], all[3]);
+    out.projections = all[4].detach();
     out.metrics = {{"momentum", momentum_at(input.progress)}};
     return out;
   }
@@ -62,8 +65,8 @@ double byol_units(const MethodOptions&, int64_t) {
   return 8;
 }
 
-std::unique_ptr<Method> make_byol(const MethodOptions& options, const MethodContext&) {
-  return std::make_unique<Byol>(options);
+std::unique_ptr<Method> make_byol(const MethodOptions& options, const MethodContext& context) {
+  return std::make_unique<Byol>(options, context);
 }
 
 }  // namespace ebclr::methods

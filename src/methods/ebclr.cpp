@@ -43,7 +43,7 @@ double units_of(const EbclrOptions& o, int64_t batch) {
 class Ebclr : public Method {
  public:
   Ebclr(const MethodOptions& options, const MethodContext& context)
-      : Method(options),
+      : Method(options, context.ranks),
         o_(options.ebclr),
         propose_(o_.proposal == Proposal::kData ? context.data_proposals
                                                 : ebm::uniform_proposals(context.image_shape)),
@@ -58,7 +58,11 @@ class Ebclr : public Method {
       TORCH_INTERNAL_ASSERT(context.batch > 0, "sampler.chains needs the batch size");
       buffer.size = buffer_size_of(o_.buffer.size, o_.chains, context.batch);
     }
-    buffer_ = std::make_unique<ebm::ReplayBuffer>(buffer, context.image_shape, propose_, chain_rng_);
+    if (context.batch > 0 && chains_of(o_.chains, context.batch) < ranks_->world())
+      core::usage_error("methods.ebclr",
+                        fmt::format("{} chains a step cannot be shared by {} ranks; raise sampler.chains",
+                                    chains_of(o_.chains, context.batch), ranks_->world()));
+    buffer_ = std::make_unique<ebm::ReplayBuffer>(buffer, context.image_shape, propose_, chain_rng_, ranks_);
     const auto balance = effective_balance(o_);
     if (balance.kind == ebm::BalanceKind::kNone) return;
     if (balance.kind == ebm::BalanceKind::kSteps && o_.sampler.kind == ebm::SamplerKind::kYopo)
@@ -73,7 +77,8 @@ class Ebclr : public Method {
   StepOutput step(const StepInput& input) override {
     const auto n = input.view1.size(0);
     const auto outputs = head_->forward(encoder_->forward(torch::cat({input.view1, input.view2})));
-    const auto f1 = outputs.narrow(0, 0, n), f2 = outputs.narrow(0, n, n);
+    const auto views = gather({outputs.narrow(0, 0, n), outputs.narrow(0, n, n)}, input.images());
+    const auto &f1 = views[0], &f2 = views[1];
     StepOutput out;
     out.projections = f1.detach();
     if (!buffer_) {
@@ -82,11 +87,18 @@ class Ebclr : public Method {
       out.metrics = {{"disc", objective.discriminative.item<double>()}};
       return out;
     }
-    picked_ = buffer_->pick(chains_of(o_.chains, n), propose_, chain_rng_);
+    const int64_t chains = chains_of(o_.chains, input.images());
+    picked_ = buffer_->pick(chains, propose_, chain_rng_);
     ContrastiveEnergy energy(*encoder_, *head_, ebm::sampler_references(f1, f2, o_.objective.marginal),
                              o_.objective.tau, o_.cut);
-    samples_ = sampler_->run(energy, picked_.chains.to(input.view1.device()), picked_.counts, noise_).chains;
-    const auto fn = head_->forward(encoder_->forward(samples_));
+    ebm::RowsNoise noise(noise_, ranks_->share(chains).first, chains);
+    samples_ = sampler_->run(energy, picked_.chains.to(input.view1.device()), picked_.counts, noise).chains;
+    // Of each chain its output, its pixels out of range, its visits.
+    const auto seen = gather({head_->forward(encoder_->forward(samples_)),
+                              samples_.abs().gt(1).to(torch::kFloat32).flatten(1).sum(1, true),
+                              picked_.counts.to(samples_.options()).unsqueeze(1)},
+                             chains);
+    const auto& fn = seen[0];
     const auto objective = ebm::ebclr_objective(f1, f2, fn, o_.objective);
     out.loss = objective.loss;
     const double e_data = objective.energy_data.item<double>(),
@@ -96,8 +108,8 @@ class Ebclr : public Method {
                    {"energy_samples", e_samples},
                    {"gap", e_samples - e_data},
                    {"output_norm", fn.detach().norm(2, 1).mean().item<double>()},
-                   {"out_of_range", samples_.abs().gt(1).to(torch::kFloat32).mean().item<double>()},
-                   {"chain_age", picked_.counts.to(torch::kFloat32).mean().item<double>()},
+                   {"out_of_range", out_of_range(seen[1].detach())},
+                   {"chain_age", seen[2].detach().mean().item<double>()},
                    {"sgld_steps", static_cast<double>(o_.sampler.steps)}};
     if (logs_balance_) {
       out.metrics.emplace_back("step_size", o_.sampler.step_size);
@@ -110,7 +122,7 @@ class Ebclr : public Method {
   void after_update(const StepInput&) override {
     if (!buffer_) return;
     buffer_->put(picked_, samples_);
-    if (balance_ && balance_->observe(last_gap_)) apply_balance();
+    if (balance_ && balance_->observe(agreed_gap())) apply_balance();
   }
 
   nlohmann::json small_state() const override {
@@ -147,6 +159,19 @@ class Ebclr : public Method {
   std::vector<MetricLimit> limits() const override { return {{"gap", 0.9 * 4 / o_.objective.tau}}; }
 
  private:
+  /// Share of the pixels; how many there are of each chain, [C, 1].
+  double out_of_range(const torch::Tensor& pixels) const {
+    const int64_t of = samples_.numel() / samples_.size(0) * pixels.size(0);
+    return (pixels.sum() / static_cast<double>(of)).item<double>();
+  }
+
+  /// Rank 0's: ranks of different machines may see another last digit, and must move the balance alike.
+  double agreed_gap() const {
+    auto gap = torch::full({1}, last_gap_, torch::kFloat64);
+    ranks_->broadcast(gap);
+    return gap.item<double>();
+  }
+
   void apply_balance() {
     methods::apply_balance(o_, balance_->value());
     sampler_ = make_sampler_(o_.sampler);

@@ -39,7 +39,7 @@ const Family& family(const std::string& name) {
 
 }  // namespace
 
-Method::Method(const MethodOptions& options) {
+Method::Method(const MethodOptions& options, std::shared_ptr<dist::Group> ranks) : ranks_(std::move(ranks)) {
   auto networks = nn::make_networks(options.encoder, options.head, options.seed);
   encoder_ = std::move(networks.encoder);
   head_ = std::move(networks.head);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "dist/group.h"
 #include "ebm/balance.h"
 #include "ebm/objective.h"
 #include "ebm/replay_buffer.h"
@@ -82,12 +83,16 @@ struct MethodOptions {
 
 /// One step's input.
 struct StepInput {
-  torch::Tensor view1, view2;  ///< [N, C, H, W] in [-1, 1] on the method's device
+  torch::Tensor view1, view2;  ///< [N, C, H, W] in [-1, 1] on the method's device: this rank's share
   int64_t step = 0;            ///< global number of the step, from 0
   double progress = 0;         ///< part of the run that is done, in [0, 1)
+  int64_t total = 0;           ///< images of the step over all ranks; 0: those of view1
+
+  int64_t images() const { return total > 0 ? total : view1.size(0); }
 };
 
-/// One step's outcome: a scalar loss with its graph, and what to log.
+/// One step's outcome: a scalar loss with its graph, and what to log. All of it is of the whole batch, the same
+/// on every rank; the graph leads to this rank's share.
 struct StepOutput {
   torch::Tensor loss;
   std::vector<std::pair<std::string, double>> metrics;
@@ -154,8 +159,15 @@ class Method {
   virtual void to(torch::Device device);
 
  protected:
-  explicit Method(const MethodOptions& options);
+  explicit Method(const MethodOptions& options, std::shared_ptr<dist::Group> ranks = dist::solo());
 
+  /// Outputs [n, D_i] of this rank's share of `total` rows -> [total, D_i] of all ranks; the gradient is that
+  /// of this rank's rows.
+  std::vector<torch::Tensor> gather(const std::vector<torch::Tensor>& outputs, int64_t total) {
+    return dist::gather_for_loss(*ranks_, outputs, total);
+  }
+
+  std::shared_ptr<dist::Group> ranks_;
   std::shared_ptr<nn::Encoder> encoder_;
   std::shared_ptr<nn::Head> head_;
 };
@@ -170,6 +182,7 @@ struct MethodContext {
   int64_t train_images = 0;
   int64_t batch = 0;                              ///< images per step; needed where `sampler.chains` is set
   SamplerMaker make_sampler = ebm::make_sampler;  ///< a sampler from outside takes its place
+  std::shared_ptr<dist::Group> ranks = dist::solo();  ///< that train together
 };
 
 /// Name in configurations of a method that a program brings along (include/ebclr/method.h).

@@ -21,7 +21,7 @@ double units_of(const MocoOptions& o) {
 class Moco : public Method {
  public:
   Moco(const MethodOptions& options, const MethodContext& context)
-      : Method(options), o_(options.moco), key_(*encoder_, *head_), train_images_(context.train_images) {
+      : Method(options, context.ranks), o_(options.moco), key_(*encoder_, *head_), train_images_(context.train_images) {
     if (o_.queue < 1)
       core::usage_error("methods.moco", fmt::format("moco.queue {} must be at least 1", o_.queue));
     // Random unit rows until real keys have come, as in the original work.
@@ -35,13 +35,11 @@ class Moco : public Method {
 
   StepOutput step(const StepInput& input) override {
     StepOutput out;
-    const auto q1 = head_->forward(encoder_->forward(input.view1));
-    const auto k2 = key_.forward(input.view2);
+    const auto [q1, k2] = compare(input.view1, input.view2, input.images());
     out.loss = moco_loss(q1, k2, queue_, o_.temperature);
     new_keys_ = k2;
     if (o_.symmetric) {
-      const auto q2 = head_->forward(encoder_->forward(input.view2));
-      const auto k1 = key_.forward(input.view1);
+      const auto [q2, k1] = compare(input.view2, input.view1, input.images());
       out.loss = (out.loss + moco_loss(q2, k1, queue_, o_.temperature)) * 0.5;
       new_keys_ = torch::cat({k2, k1});
     }
@@ -83,6 +81,15 @@ class Moco : public Method {
   double forward_units(int64_t) const override { return units_of(o_); }
 
  private:
+  // Queries of one view and keys of the other, [N, D] each, of all ranks: the queue takes keys in their global
+  // order.
+  std::pair<torch::Tensor, torch::Tensor> compare(const torch::Tensor& query, const torch::Tensor& key,
+                                                  int64_t total) {
+    const auto q = head_->forward(encoder_->forward(query));
+    const auto all = gather({q, key_.forward(key)}, total);
+    return {all[0], all[1].detach()};
+  }
+
   // First in, first out, over the end of the queue where a batch does not fit.
   void enqueue(torch::Tensor keys) {
     torch::NoGradGuard no_grad;

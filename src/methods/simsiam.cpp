@@ -12,7 +12,8 @@ namespace {
 
 class Simsiam : public Method {
  public:
-  explicit Simsiam(const MethodOptions& options) : Method(options), o_(options.simsiam) {
+  Simsiam(const MethodOptions& options, const MethodContext& context)
+      : Method(options, context.ranks), o_(options.simsiam) {
     predictor_ = make_predictor(*head_, o_.predictor_hidden, options.seed + 1);
   }
 
@@ -20,10 +21,11 @@ class Simsiam : public Method {
     const auto z1 = head_->forward(encoder_->forward(input.view1));
     const auto z2 = head_->forward(encoder_->forward(input.view2));
     const auto p1 = predictor_->forward(z1), p2 = predictor_->forward(z2);
+    const auto all = o_.stop_gradient ? gather({p1, p2, z1.detach(), z2.detach()}, input.images())
+                                      : gather({p1, p2, z1, z2}, input.images());
     StepOutput out;
-    out.loss =
-        o_.stop_gradient ? simsiam_loss(p1, p2, z1.detach(), z2.detach()) : simsiam_loss(p1, p2, z1, z2);
-    out.projections = z1.detach();
+    out.loss = simsiam_loss(all[0], all[1], all[2], all[3]);
+    out.projections = all[2].detach();
     return out;
   }
 
@@ -47,8 +49,8 @@ double simsiam_units(const MethodOptions&, int64_t) {
   return 6;
 }
 
-std::unique_ptr<Method> make_simsiam(const MethodOptions& options, const MethodContext&) {
-  return std::make_unique<Simsiam>(options);
+std::unique_ptr<Method> make_simsiam(const MethodOptions& options, const MethodContext& context) {
+  return std::make_unique<Simsiam>(options, context);
 }
 
 }  // namespace ebclr::methods

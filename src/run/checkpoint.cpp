@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <map>
+#include <set>
 #include <sstream>
 
 #include "core/error.h"
@@ -51,16 +53,54 @@ std::string name_of(std::string_view kind, int64_t step, int64_t rollbacks) {
   return fmt::format("{}-{:08}-r{}.safetensors", kind, step, rollbacks);
 }
 
-bool parse_name(const std::string& name, int64_t& step, int64_t& rollbacks) {
-  constexpr std::string_view head = "step-", middle = "-r", tail = ".safetensors";
-  if (!name.starts_with(head) || !name.ends_with(tail)) return false;
-  const auto at = name.find(middle);
-  if (at == std::string::npos) return false;
-  const auto number = [&](size_t from, size_t to, int64_t& out) {
-    const auto [end, ec] = std::from_chars(name.data() + from, name.data() + to, out);
-    return ec == std::errc() && end == name.data() + to;
+constexpr std::string_view kTail = ".safetensors";
+
+std::string shard_name(int64_t step, int64_t rollbacks, int64_t part, int64_t parts) {
+  std::string name = name_of("buffer", step, rollbacks);
+  return name.insert(name.size() - kTail.size(), fmt::format("-{}of{}", part, parts));
+}
+
+// "step-00001200-r0.safetensors", or of a buffer's part "buffer-00001200-r0-2of4.safetensors".
+struct Name {
+  std::string_view kind = {};
+  CheckpointId id = {};
+  int64_t part = 1, parts = 1;
+};
+
+std::optional<Name> parse_name(std::string_view name) {
+  if (!name.ends_with(kTail)) return std::nullopt;
+  name.remove_suffix(kTail.size());
+  Name out;
+  // Reads a number up to `end` and steps over that.
+  const auto number = [&name](std::string_view end, int64_t& value) {
+    const size_t at = end.empty() ? name.size() : name.find(end);
+    if (at == std::string_view::npos) return false;
+    const auto [rest, ec] = std::from_chars(name.data(), name.data() + at, value);
+    if (ec != std::errc() || rest != name.data() + at) return false;
+    name.remove_prefix(at + end.size());
+    return true;
   };
-  return number(head.size(), at, step) && number(at + middle.size(), name.size() - tail.size(), rollbacks);
+  for (const std::string_view kind : {"step", "buffer"})
+    if (name.starts_with(kind) && name.substr(kind.size()).starts_with("-")) out.kind = kind;
+  if (out.kind.empty()) return std::nullopt;
+  name.remove_prefix(out.kind.size() + 1);
+  if (!number("-r", out.id.step)) return std::nullopt;
+  const bool shard = out.kind == "buffer" && name.find('-') != std::string_view::npos;
+  if (!number(shard ? "-" : "", out.id.rollbacks)) return std::nullopt;
+  if (shard && (!number("of", out.part) || !number("", out.parts))) return std::nullopt;
+  return out;
+}
+
+// A buffer's files by how many parts it was written in.
+using BufferFiles = std::map<int64_t, std::map<int64_t, fs::path>>;
+
+// Those of sets that are whole.
+std::vector<fs::path> whole_sets(const BufferFiles& files) {
+  std::vector<fs::path> out;
+  for (const auto& [parts, paths] : files)
+    if (static_cast<int64_t>(paths.size()) == parts)
+      for (const auto& [part, path] : paths) out.push_back(path);
+  return out;
 }
 
 nlohmann::json to_json(const Position& p) {
@@ -130,7 +170,27 @@ core::SafeTensors cloned(const core::SafeTensors& content) {
 }  // namespace
 
 Snapshot clone(const Snapshot& s) {
-  return {s.position, s.small, cloned(s.tensors), cloned(s.buffer)};
+  return {s.position, s.small, cloned(s.tensors), cloned(s.buffer), s.slots, s.shards};
+}
+
+namespace {
+
+// Writes a buffer, or a part of it; returns what the checkpoint must know.
+nlohmann::json write_buffer(const fs::path& folder, const std::string& name, core::SafeTensors buffer) {
+  const std::string sum = checksum(buffer, "");
+  buffer.metadata["checksum"] = sum;
+  core::write_safetensors(folder / name, buffer);
+  return {{"file", name}, {"checksum", sum}};
+}
+
+}  // namespace
+
+nlohmann::json write_shard(const fs::path& folder, const Snapshot& snapshot, int rank, int world) {
+  core::make_folder(folder, kCheckpointComponent);
+  const auto& p = snapshot.position;
+  auto shard = write_buffer(folder, shard_name(p.step, p.rollbacks, rank + 1, world), snapshot.buffer);
+  shard["slots"] = snapshot.buffer.tensors.at("counts").size(0);
+  return shard;
 }
 
 void write_checkpoint(const fs::path& folder, const Snapshot& snapshot) {
@@ -142,13 +202,9 @@ void write_checkpoint(const fs::path& folder, const Snapshot& snapshot) {
   clock_file.sync();
   nlohmann::json state = {
       {"format", kFormat}, {"version", EBCLR_VERSION}, {"position", to_json(p)}, {"small", snapshot.small}};
-  if (!snapshot.buffer.tensors.empty()) {
-    core::SafeTensors buffer = snapshot.buffer;
-    const std::string name = name_of("buffer", p.step, p.rollbacks), sum = checksum(buffer, "");
-    buffer.metadata["checksum"] = sum;
-    core::write_safetensors(folder / name, buffer);
-    state["buffer"] = {{"file", name}, {"checksum", sum}};
-  }
+  if (!snapshot.shards.empty()) state["buffer"] = {{"shards", snapshot.shards}};
+  if (!snapshot.buffer.tensors.empty())
+    state["buffer"] = write_buffer(folder, name_of("buffer", p.step, p.rollbacks), snapshot.buffer);
   core::SafeTensors content = snapshot.tensors;
   content.metadata["state"] = state.dump();
   content.metadata["checksum"] = checksum(content, content.metadata["state"]);
@@ -157,21 +213,84 @@ void write_checkpoint(const fs::path& folder, const Snapshot& snapshot) {
 
 std::vector<CheckpointFile> list_checkpoints(const fs::path& folder) {
   std::vector<CheckpointFile> files;
+  std::map<CheckpointId, BufferFiles> buffers;
   std::error_code ec;
   for (const auto& entry : fs::directory_iterator(folder, ec)) {
-    CheckpointFile file{.path = entry.path()};
-    if (!parse_name(entry.path().filename().string(), file.step, file.rollbacks)) continue;
-    const auto buffer = folder / name_of("buffer", file.step, file.rollbacks);
-    if (fs::exists(buffer)) file.buffer = buffer;
-    files.push_back(file);
+    const std::string text = entry.path().filename().string();
+    const auto name = parse_name(text);
+    if (!name) continue;
+    if (name->kind == "buffer")
+      buffers[name->id][name->parts][name->part] = entry.path();
+    else
+      files.push_back({.path = entry.path(), .step = name->id.step, .rollbacks = name->id.rollbacks});
   }
+  for (auto& file : files)
+    if (const auto it = buffers.find(file.id()); it != buffers.end()) file.buffer = whole_sets(it->second);
   std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) {
     return std::tie(a.rollbacks, a.step) < std::tie(b.rollbacks, b.step);
   });
   return files;
 }
 
-Snapshot read_checkpoint(const CheckpointFile& file, bool with_buffer) {
+namespace {
+
+// One file of a buffer, verified against what the checkpoint says of it.
+core::SafeTensors read_part(const fs::path& path, const nlohmann::json& about) {
+  auto content = core::read_safetensors(path);
+  if (!about.contains("checksum") || !about["checksum"].is_string() ||
+      checksum(content, "") != about["checksum"].get_ref<const std::string&>())
+    core::usage_error(kCheckpointComponent,
+                      fmt::format("{}: checksum does not fit; the file is damaged", path.string()));
+  return content;
+}
+
+// Slots of a part; -1 for the whole buffer of one process, which does not say it.
+int64_t slots_of(const nlohmann::json& part) {
+  const auto it = part.find("slots");
+  if (it == part.end() || !it->is_number_integer()) return -1;
+  return std::clamp(it->get<int64_t>(), int64_t{0}, int64_t{1} << 40);
+}
+
+// Its parts in their order; a buffer of one process is its only part.
+std::vector<nlohmann::json> parts_of(const nlohmann::json& about) {
+  if (about.is_object() && about.contains("shards") && about["shards"].is_array())
+    return {about["shards"].begin(), about["shards"].end()};
+  return {about};
+}
+
+// The rows of a buffer's tensors that belong to these slots; `slots` gets the number of all.
+core::SafeTensors read_slots(const CheckpointFile& file, const nlohmann::json& about, const SlotRange& range,
+                             int64_t& slots) {
+  std::map<std::string, std::vector<torch::Tensor>> pieces;
+  core::SafeTensors out;
+  slots = 0;
+  for (const auto& part : parts_of(about)) {
+    if (file.buffer.empty() || !part.is_object() || !part.contains("file") || !part["file"].is_string())
+      core::usage_error(kCheckpointComponent,
+                        fmt::format("{}: its replay buffer is not there any more", file.path.string()));
+    const int64_t known = slots_of(part), first = slots;
+    const bool wanted = known < 0 || (first < range.end && first + known > range.first);
+    slots += std::max(known, int64_t{0});
+    if (!wanted) continue;
+    // The name alone: what a checkpoint says must not lead out of its folder.
+    auto content =
+        read_part(file.path.parent_path() / fs::path(part["file"].get<std::string>()).filename(), part);
+    for (auto& [name, tensor] : content.tensors) {
+      const int64_t rows = tensor.dim() == 0 ? 0 : tensor.size(0);
+      if (known < 0) slots = std::max(slots, rows);
+      pieces[name].push_back(tensor.slice(0, std::clamp(range.first - first, int64_t{0}, rows),
+                                          std::clamp(range.end - first, int64_t{0}, rows)));
+    }
+    out.metadata = std::move(content.metadata);
+  }
+  for (const auto& [name, list] : pieces)
+    out.tensors[name] = list.size() == 1 ? list[0] : torch::cat(list);
+  return out;
+}
+
+}  // namespace
+
+Snapshot read_checkpoint(const CheckpointFile& file, bool with_buffer, const SlotRange& slots) {
   Snapshot out;
   out.tensors = core::read_safetensors(file.path);
   const auto state = parse_state(out.tensors.metadata, file.path);
@@ -186,18 +305,15 @@ Snapshot read_checkpoint(const CheckpointFile& file, bool with_buffer) {
   } catch (const nlohmann::json::exception&) {
     core::usage_error(kCheckpointComponent, fmt::format("{}: its state is incomplete", file.path.string()));
   }
-  if (with_buffer && state.contains("buffer")) {
-    if (file.buffer.empty())
-      core::usage_error(kCheckpointComponent,
-                        fmt::format("{}: its replay buffer is not there any more", file.path.string()));
-    out.buffer = core::read_safetensors(file.buffer);
-    const auto& about = state["buffer"];
-    if (!about.is_object() || !about.contains("checksum") || !about["checksum"].is_string() ||
-        checksum(out.buffer, "") != about["checksum"].get_ref<const std::string&>())
-      core::usage_error(kCheckpointComponent,
-                        fmt::format("{}: checksum does not fit; the file is damaged", file.buffer.string()));
-  }
+  if (with_buffer && state.contains("buffer"))
+    out.buffer = read_slots(file, state["buffer"], slots, out.slots);
   return out;
+}
+
+core::SafeTensors read_buffer(const CheckpointFile& file) {
+  const auto state = parse_state(core::read_safetensors_metadata(file.path), file.path);
+  int64_t slots = 0;
+  return state.contains("buffer") ? read_slots(file, state["buffer"], {}, slots) : core::SafeTensors{};
 }
 
 std::optional<Snapshot> read_newest(const fs::path& folder, std::vector<std::string>& notes) {
@@ -233,17 +349,19 @@ bool is_milestone(const CheckpointFile& file, int64_t every_epochs) {
   }
 }
 
-// Buffers whose checkpoint never came (a kill between the two writes), and half-written files.
+// Buffers whose checkpoint never came (a kill between the two writes), or whose other parts are gone, and
+// half-written files.
 void sweep(const fs::path& folder) {
   core::sweep_temporaries(folder);
   std::error_code ec;
   std::vector<fs::path> stray;
+  std::set<fs::path> of_checkpoints;
+  for (const auto& file : list_checkpoints(folder))
+    of_checkpoints.insert(file.buffer.begin(), file.buffer.end());
   for (const auto& entry : fs::directory_iterator(folder, ec)) {
-    std::string name = entry.path().filename().string();
+    const std::string name = entry.path().filename().string();
     if (name.starts_with("step-") && name.ends_with(".tmp")) stray.push_back(entry.path());  // version 1.0
-    if (!name.starts_with("buffer-")) continue;
-    name.replace(0, 6, "step");
-    if (!fs::exists(folder / name, ec)) stray.push_back(entry.path());
+    if (name.starts_with("buffer-") && !of_checkpoints.contains(entry.path())) stray.push_back(entry.path());
   }
   for (const auto& path : stray) fs::remove(path, ec);
 }
@@ -256,7 +374,7 @@ void prune_checkpoints(const fs::path& folder, const PruneOptions& o) {
   const auto remove = [&](const CheckpointFile& f, bool weights) {
     // The checkpoint first: without it its buffer is rubbish, without its buffer it looks damaged.
     if (weights) fs::remove(f.path, ec);
-    if (!f.buffer.empty()) fs::remove(f.buffer, ec);
+    for (const auto& path : f.buffer) fs::remove(path, ec);
   };
   // Newer ones were passed over as damaged when the run was resumed, and what they held is made anew.
   while (!files.empty() && files.back().id() > o.newest) {

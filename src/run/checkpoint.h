@@ -1,11 +1,13 @@
 #pragma once
 // Checkpoints: <run>/checkpoints/step-00001200-r0.safetensors holds every tensor and, in its metadata, the
 // small state as JSON and a checksum; the replay buffer lies beside it in buffer-00001200-r0.safetensors and
-// is kept for the newest ones only. docs/decisions/0004 says why.
+// is kept for the newest ones only. docs/decisions/0004 says why. Several ranks write a part of the buffer each,
+// buffer-00001200-r0-2of4.safetensors (docs/decisions/0030); the checkpoint, written last, names them all.
 
 #include <torch/types.h>
 
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -31,6 +33,13 @@ struct Snapshot {
   nlohmann::json small;       ///< method, guard, schedule state
   core::SafeTensors tensors;  ///< "method/...", "optimizer/..."
   core::SafeTensors buffer;   ///< "chains", "counts"; empty when there is none
+  int64_t slots = 0;          ///< read: of the whole buffer, of which `buffer` may be a part
+  nlohmann::json shards = {};  ///< to write: what write_shard() said on each rank, in place of `buffer`
+};
+
+/// Slots [first, end) of a replay buffer.
+struct SlotRange {
+  int64_t first = 0, end = std::numeric_limits<int64_t>::max();
 };
 
 /// Which checkpoint of a run; later ones compare greater.
@@ -42,7 +51,7 @@ struct CheckpointId {
 /// A checkpoint on disk.
 struct CheckpointFile {
   std::filesystem::path path = {};
-  std::filesystem::path buffer = {};  ///< empty when it is not there
+  std::vector<std::filesystem::path> buffer = {};  ///< files of its replay buffer; empty when it is not there
   int64_t step = 0, rollbacks = 0;
   CheckpointId id() const { return {rollbacks, step}; }
 };
@@ -53,10 +62,16 @@ Snapshot clone(const Snapshot& snapshot);
 /// Writes buffer first, then the checkpoint that refers to it; a reader never sees half of it. The clock is
 /// no part of it but a line of clock.jsonl in the same folder: the same training gives the same bytes.
 void write_checkpoint(const std::filesystem::path& folder, const Snapshot& snapshot);
+/// Writes rank `rank` of `world`'s part of the buffer; returns what the checkpoint must know of it. Slots of
+/// lower ranks come before it.
+nlohmann::json write_shard(const std::filesystem::path& folder, const Snapshot& snapshot, int rank,
+                           int world);
 /// All checkpoints of a folder, oldest first.
 std::vector<CheckpointFile> list_checkpoints(const std::filesystem::path& folder);
-/// Reads and verifies; with_buffer demands the buffer if the run has one.
-Snapshot read_checkpoint(const CheckpointFile& file, bool with_buffer);
+/// Reads and verifies; with_buffer demands the buffer if the run has one, or those of its slots.
+Snapshot read_checkpoint(const CheckpointFile& file, bool with_buffer, const SlotRange& slots = {});
+/// The whole replay buffer of a checkpoint alone.
+core::SafeTensors read_buffer(const CheckpointFile& file);
 /// The newest one that can be read; damaged ones are skipped and named in `notes`. nullopt: there is none.
 std::optional<Snapshot> read_newest(const std::filesystem::path& folder, std::vector<std::string>& notes);
 /// Position alone; reads the header only.

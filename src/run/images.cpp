@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "core/error.h"
 #include "core/files.h"
+#include "core/rng.h"
 
 namespace ebclr::run {
 namespace fs = std::filesystem;
@@ -32,6 +36,30 @@ data::TrainTest load_images(const RunFolder& folder, const data::SourceOptions& 
       sets.train.notes.push_back("since training " + changes.text());
   }
   return sets;
+}
+
+std::string describe_images(const data::ImageSet& set) {
+  constexpr int64_t kSample = 256;
+  uint64_t h = 1;
+  const auto add = [&h](const void* bytes, size_t count) {
+    const auto* p = static_cast<const unsigned char*>(bytes);
+    for (; count >= 8; count -= 8, p += 8) {
+      uint64_t word = 0;
+      std::memcpy(&word, p, 8);
+      h = core::mix64(h ^ word);
+    }
+    for (; count > 0; --count, ++p) h = core::mix64(h ^ *p);
+  };
+  for (const auto& file : set.files) add(file.data(), file.size());
+  if (set.labels.defined()) {
+    const auto labels = set.labels.contiguous();
+    add(labels.data_ptr(), labels.nbytes());
+  }
+  const auto sample =
+      set.pixels.slice(0, 0, set.size(), std::max<int64_t>(1, set.size() / kSample)).contiguous();
+  add(sample.data_ptr(), sample.nbytes());
+  return fmt::format("{} {}: {} images of {}x{}x{}, digest {:016x}", set.name, set.split, set.size(),
+                     set.channels(), set.height(), set.width(), h);
 }
 
 bool is_moved(const Run& run, const std::string& folder) {

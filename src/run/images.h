@@ -26,6 +26,10 @@ bool is_moved(const Run& run, const std::string& folder);
 /// Throws Error saying what changed, unless the images are those of the list.
 void check_same_images(const RunFolder& folder, const data::ImageList& now, const std::string& source);
 
+/// One line that tells sets of images apart: what they are, and a digest of names, labels and a sample of
+/// pixels.
+std::string describe_images(const data::ImageSet& set);
+
 /// The source with absolute paths, so that a run does not depend on where it was started.
 data::SourceOptions absolute(data::SourceOptions source);
 

@@ -17,9 +17,11 @@ namespace {
 using nlohmann::json;
 
 json to_json(const Session& s) {
-  return {{"version", s.version},           {"code", s.code},     {"engine", s.engine},
-          {"instructions", s.instructions}, {"device", s.device}, {"threads", s.threads},
-          {"from_step", s.from_step}};
+  json j = {{"version", s.version},           {"code", s.code},     {"engine", s.engine},
+            {"instructions", s.instructions}, {"device", s.device}, {"threads", s.threads},
+            {"from_step", s.from_step}};
+  if (s.ranks > 1) j["ranks"] = s.ranks;
+  return j;
 }
 
 Session from_json(const json& j) {
@@ -37,6 +39,7 @@ Session from_json(const json& j) {
           .instructions = word("instructions"),
           .device = word("device"),
           .threads = static_cast<int>(number("threads")),
+          .ranks = static_cast<int>(std::max<int64_t>(1, number("ranks"))),
           .from_step = number("from_step")};
 }
 
@@ -52,9 +55,10 @@ std::string some(std::vector<std::string> names) {
 }  // namespace
 
 std::string Session::text() const {
-  return fmt::format("{} (code {}), {}{}{}, {} thread{}", version, code, engine,
+  return fmt::format("{} (code {}), {}{}{}, {}{} thread{}", version, code, engine,
                      instructions.empty() ? "" : " " + instructions,
-                     device.empty() || device == "cpu" ? "" : " on " + device, threads,
+                     device.empty() || device == "cpu" ? "" : " on " + device,
+                     ranks == 1 ? "" : fmt::format("{} ranks of ", ranks), threads,
                      threads == 1 ? "" : "s");
 }
 

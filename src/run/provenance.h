@@ -17,6 +17,7 @@ struct Session {
   std::string instructions = {};  ///< "avx512", ... of the native engine
   std::string device = {};        ///< "cpu", "cuda:0"
   int threads = 0;
+  int ranks = 1;          ///< processes that trained together
   int64_t from_step = 0;  ///< where it began
 
   /// "0.3.0 (code 1a2b3c), native avx512, 2 threads".

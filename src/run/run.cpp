@@ -105,7 +105,7 @@ core::SafeTensors Run::newest_buffer() const {
   for (auto it = files.rbegin(); it != files.rend(); ++it) {
     if (it->buffer.empty()) continue;
     try {
-      return core::read_safetensors(it->buffer);
+      return read_buffer(*it);
     } catch (const core::Error&) {  // damaged: the one before may do
     }
   }

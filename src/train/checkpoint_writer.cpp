@@ -7,8 +7,9 @@
 
 namespace ebclr::train {
 
-CheckpointWriter::CheckpointWriter(std::filesystem::path folder, int64_t keep_last, int64_t keep_every)
-    : folder_(std::move(folder)), keep_last_(keep_last), keep_every_(keep_every) {}
+CheckpointWriter::CheckpointWriter(std::filesystem::path folder, int64_t keep_last, int64_t keep_every,
+                                   std::shared_ptr<dist::Group> ranks)
+    : folder_(std::move(folder)), keep_last_(keep_last), keep_every_(keep_every), ranks_(std::move(ranks)) {}
 
 CheckpointWriter::~CheckpointWriter() {
   if (pending_.valid()) pending_.wait();
@@ -36,12 +37,26 @@ void CheckpointWriter::write(const run::Snapshot& snapshot,
 
 void CheckpointWriter::prune(const run::CheckpointId& newest,
                              const std::vector<run::CheckpointId>& protect) const {
+  if (ranks_->rank() != 0) return;
   run::prune_checkpoints(
       folder_, {.newest = newest, .keep_last = keep_last_, .keep_every = keep_every_, .protect = protect});
 }
 
-void CheckpointWriter::submit(const run::Snapshot& snapshot, std::vector<run::CheckpointId> protect) {
+run::Snapshot CheckpointWriter::write_parts(const run::Snapshot& whole) const {
+  run::Snapshot s = whole;
+  ranks_->meet();  // rank 0 tidies up no more, and takes no part for a stray one
+  if (s.buffer.tensors.empty()) return s;
+  const auto mine = run::write_shard(folder_, s, ranks_->rank(), ranks_->world());
+  s.shards = nlohmann::json::array();
+  for (const auto& text : ranks_->gather_text(mine.dump())) s.shards.push_back(nlohmann::json::parse(text));
+  s.buffer = {};
+  return s;
+}
+
+void CheckpointWriter::submit(const run::Snapshot& state, std::vector<run::CheckpointId> protect) {
   wait();
+  const auto snapshot = ranks_->alone() ? state : write_parts(state);
+  if (ranks_->rank() != 0) return;
   if (bytes_of(snapshot.tensors) + bytes_of(snapshot.buffer) > kCopyAtMost) {
     write(snapshot, protect);
     return;

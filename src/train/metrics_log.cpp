@@ -39,6 +39,7 @@ MetricsLog::MetricsLog(const std::filesystem::path& path, int64_t rollbacks, int
 }
 
 void MetricsLog::write(const nlohmann::ordered_json& line) {
+  if (!file_) return;
   file_->append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
   if (!events_) return;
   const auto step = line.value("step", int64_t{0});

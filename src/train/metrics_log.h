@@ -15,6 +15,8 @@ namespace ebclr::train {
 /// metrics.jsonl: one JSON object per line, flushed, each with "step" and "rollbacks".
 class MetricsLog {
  public:
+  /// Keeps nothing: for ranks that leave it to rank 0.
+  MetricsLog() = default;
   /// Opens for appending; lines past (rollbacks, step) are removed first, so that a resumed run has no
   /// doubles. With `tensorboard` the same numbers go into an event file beside it.
   MetricsLog(const std::filesystem::path& path, int64_t rollbacks, int64_t step, bool tensorboard = false);
@@ -24,7 +26,9 @@ class MetricsLog {
   void picture(const std::string& tag, int64_t step, int width, int height,
                const std::vector<std::byte>& png);
   /// Until all lines so far would survive a power cut.
-  void sync() { file_->sync(); }
+  void sync() {
+    if (file_) file_->sync();
+  }
   /// The loss of the newest line that was there at the beginning; 0 when there was none.
   double last_loss() const { return last_loss_; }
 

@@ -40,6 +40,12 @@ void Optimizer::zero_grad() {
   torch_->zero_grad();
 }
 
+void Optimizer::sum_gradients(dist::Group& ranks) {
+  std::vector<torch::Tensor> all;
+  for (const auto& g : groups_) all.insert(all.end(), g.parameters.begin(), g.parameters.end());
+  dist::sum_gradients(ranks, all);
+}
+
 double Optimizer::gradient_norm() {
   torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> norms;

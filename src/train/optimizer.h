@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "core/safetensors.h"
+#include "dist/group.h"
 #include "methods/method.h"
 #include "run/config.h"
 
@@ -16,6 +17,8 @@ class Optimizer {
   Optimizer(const run::OptimizerOptions& options, std::vector<methods::ParameterGroup> groups, double lr);
 
   void zero_grad();
+  /// Over all ranks, which call it together.
+  void sum_gradients(dist::Group& ranks);
   /// L2 norm of all gradients; clips to options.clip_norm when that is set.
   double gradient_norm();
   /// One update with this learning rate; groups with a fixed rate use `fixed_lr`.

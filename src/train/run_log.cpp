@@ -19,10 +19,10 @@ std::string utc_now() {
 }
 
 RunLog::RunLog(const std::filesystem::path& path, Observer& observer)
-    : file_(path, "train"), observer_(observer) {}
+    : file_(std::in_place, path, "train"), observer_(observer) {}
 
 void RunLog::write(const std::string& text) {
-  file_.append(fmt::format("{}  {}\n", utc_now(), text));
+  if (file_) file_->append(fmt::format("{}  {}\n", utc_now(), text));
 }
 
 void RunLog::note(const std::string& text) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "core/files.h"
@@ -15,6 +16,8 @@ std::string utc_now();
 /// Says things to the observer and writes them, with the time, to train.log.
 class RunLog {
  public:
+  /// Without a file: for ranks that leave it to rank 0.
+  explicit RunLog(Observer& observer) : observer_(observer) {}
   /// Opens for appending; throws Error when that cannot be done.
   RunLog(const std::filesystem::path& path, Observer& observer);
 
@@ -24,7 +27,7 @@ class RunLog {
   void write(const std::string& text);
 
  private:
-  core::AppendFile file_;
+  std::optional<core::AppendFile> file_;
   Observer& observer_;
 };
 

@@ -4,10 +4,13 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <span>
+#include <thread>
 
 #include "core/error.h"
 #include "core/file_lock.h"
@@ -15,6 +18,7 @@
 #include "core/text.h"
 #include "data/loader.h"
 #include "density/proposals.h"
+#include "nn/batch_sum.h"
 #include "plot/plot.h"
 #include "run/provenance.h"
 #include "train/checkpoint_writer.h"
@@ -59,6 +63,9 @@ struct Trainer::Impl {
   TrainerOptions options;
   const run::Config& config = options.config;
   std::shared_ptr<const data::ImageSet> images;
+  std::shared_ptr<dist::Group> ranks = options.ranks;
+  const bool leads = ranks->rank() == 0;  // writes logs and the folder, and speaks to the observer
+  Observer nobody;
   Observer& observer;
   std::optional<core::FileLock> lock;  // one training at a time in a folder
   std::optional<RunLog> log;
@@ -81,7 +88,7 @@ struct Trainer::Impl {
   double last_knn = std::numeric_limits<double>::quiet_NaN();
 
   Impl(TrainerOptions o, std::shared_ptr<const data::ImageSet> set, Observer& obs)
-      : options(std::move(o)), images(std::move(set)), observer(obs) {}
+      : options(std::move(o)), images(std::move(set)), observer(leads ? obs : nobody) {}
 
   void note(const std::string& text) { log->note(text); }
   void warn(const std::string& text) { log->warn(text); }
@@ -114,6 +121,35 @@ struct Trainer::Impl {
                                              options.folder.root.string()));
   }
 
+  /// What any rank objects to, in the words of the first that does; the same on all ranks.
+  std::optional<std::string> agree(const std::optional<std::string>& mine) {
+    if (!ranks->any(mine.has_value())) return std::nullopt;
+    for (const auto& text : ranks->gather_text(mine.value_or("")))
+      if (!text.empty()) return text;
+    return std::nullopt;
+  }
+
+  /// Every rank must see the folder of rank 0: checkpoints lie there in parts.
+  void check_shared_folder() {
+    if (ranks->alone()) return;
+    const auto name = ranks->gather_text(fmt::format(".seen-{}-{}", ::getpid(), utc_now()))[0];
+    const auto token = options.folder.root / name;
+    if (leads) core::write_atomically(token, "", "train");
+    ranks->meet();
+    std::error_code ec;
+    // A network file system may take a moment.
+    for (int tries = 0; tries < 50 && !fs::exists(token, ec); ++tries)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const bool seen = fs::exists(token, ec);
+    const auto trouble = agree(seen ? std::nullopt
+                                    : std::optional(fmt::format(
+                                          "rank {} does not see {} of rank 0; the run folder must lie on a "
+                                          "disk that all hosts share, under the same path",
+                                          ranks->rank(), fs::absolute(options.folder.root).string())));
+    if (leads) fs::remove(token, ec);
+    if (trouble) core::usage_error("train", *trouble);
+  }
+
   void check_data() {
     if (images->size() < config.train.batch_size)
       core::usage_error("train",
@@ -123,18 +159,30 @@ struct Trainer::Impl {
                                     std::min(images->size(), std::max<int64_t>(2, images->size() / 4))));
     if (const auto least = methods::least_batch(config.method.name); config.train.batch_size < least)
       core::usage_error("train", fmt::format("train.batch_size must be at least {}", least));
+    if (config.train.batch_size < ranks->world())
+      core::usage_error("train", fmt::format("train.batch_size {} cannot be shared by {} ranks; start fewer",
+                                             config.train.batch_size, ranks->world()));
   }
 
   void build() {
-    check_run_folder(options.folder, options.resume);
     check_data();
+    if (leads) {
+      open_folder();
+      log.emplace(options.folder.log(), observer);
+    } else {
+      log.emplace(observer);
+    }
+    check_shared_folder();
+    begin();
+  }
+
+  void open_folder() {
+    check_run_folder(options.folder, options.resume);
     make_folder();
     take_lock();
     check_run_folder(options.folder, options.resume);  // nobody has begun meanwhile
     for (const auto& folder : {options.folder.root, options.folder.checkpoints(), options.folder.samples()})
       core::sweep_temporaries(folder);
-    log.emplace(options.folder.log(), observer);
-    begin();
   }
 
   void begin() {
@@ -145,23 +193,25 @@ struct Trainer::Impl {
                                    .image_shape = {images->channels(), images->height(), images->width()},
                                    .train_images = images->size(),
                                    .batch = config.train.batch_size,
-                                   .make_sampler = options.make_sampler};
+                                   .make_sampler = options.make_sampler,
+                                   .ranks = ranks};
     method = options.make_method(method_options, context);
     method->to(options.device);
     method->train();
     for (auto& encoder : method->encoders())
       engine_choice = engine::place(*encoder, nullptr, {options.device, options.engine});
+    share_batches();
     base_lr = config.effective_lr();
     optimizer = std::make_unique<Optimizer>(config.optimizer, method->parameter_groups(), base_lr);
     writer = std::make_unique<CheckpointWriter>(options.folder.checkpoints(), config.checkpoint.keep_last,
-                                                config.checkpoint.keep_every);
+                                                config.checkpoint.keep_every, ranks);
     make_loader();
     steps_per_epoch = loader->batches_per_epoch();
     total_steps = steps_per_epoch * config.train.epochs;
     guard.emplace(config, method->limits(), steps_per_epoch);
 
     // A run that was killed before its first checkpoint begins anew.
-    const bool begun = !run::list_checkpoints(options.folder.checkpoints()).empty();
+    const bool begun = ranks->any(leads && !run::list_checkpoints(options.folder.checkpoints()).empty());
     if (begun) {
       restore_newest();
       if (position.step > total_steps)
@@ -172,6 +222,30 @@ struct Trainer::Impl {
       note(fmt::format("resumed at epoch {} batch {} (step {} of {})", position.epoch, position.batch,
                        position.step, total_steps));
     }
+    metrics = std::make_unique<MetricsLog>();
+    if (leads) open_records(begun);
+    describe();
+    if (!begun) {
+      // The state before the first step: where a roll-back can always go.
+      save(snapshot());
+      writer->wait();
+    }
+  }
+
+  /// BatchNorm looks at the images of all ranks.
+  void share_batches() {
+    if (ranks->alone()) return;
+    // The engines visit the layers in another order, and each of them is an exchange.
+    ranks->require_same("engine", engine_choice.native ? "native" : "torch");
+    for (const auto& m : method->modules())
+      nn::share_batch(*m.module, [group = ranks](std::span<double> sums) {
+        auto t =
+            torch::from_blob(sums.data(), {static_cast<int64_t>(sums.size())}, torch::kFloat64);
+        group->sum(t);
+      });
+  }
+
+  void open_records(bool begun) {
     // Also when resuming: a run that was made longer stays so after the next interruption.
     core::write_atomically(options.folder.config(), run::to_yaml(config), "train");
     metrics = std::make_unique<MetricsLog>(options.folder.metrics(), position.rollbacks, position.step,
@@ -181,18 +255,14 @@ struct Trainer::Impl {
                          .instructions = engine_choice.instructions,
                          .device = options.device.str(),
                          .threads = at::get_num_threads(),
+                         .ranks = ranks->world(),
                          .from_step = position.step},
                         begun);
-    describe();
-    if (!begun) {
-      // The state before the first step: where a roll-back can always go.
-      save(snapshot());
-      writer->wait();
-    }
   }
 
   /// What is trained and on what, for the log.
   void describe() {
+    if (!ranks->alone()) note(ranks->describe());
     note(fmt::format("{} on {}: {} images of {}x{}x{}, batch {}, {} steps an epoch, learning rate {}",
                      config.method.name, images->name, images->size(), images->channels(), images->height(),
                      images->width(), config.train.batch_size, steps_per_epoch, base_lr * guard->lr_scale()));
@@ -200,8 +270,9 @@ struct Trainer::Impl {
                      config.method.encoder.width, engine_choice.reason, at::get_num_threads(),
                      at::get_num_threads() == 1 ? "" : "s"));
     if (auto* buffer = method->buffer())
-      note(fmt::format("replay buffer: {} chains, {}", buffer->size(),
-                       core::human_bytes(static_cast<double>(buffer->bytes()))));
+      note(fmt::format("replay buffer: {} chains, {}{}", buffer->size(),
+                       core::human_bytes(static_cast<double>(buffer->bytes())),
+                       ranks->alone() ? "" : " on each rank"));
     for (const auto& text : method->warnings()) warn(text);
   }
 
@@ -209,7 +280,9 @@ struct Trainer::Impl {
     loader = std::make_unique<data::Loader>(images, config.views,
                                             data::LoaderOptions{.batch_size = config.train.batch_size,
                                                                 .seed = config.train.seed,
-                                                                .threads = options.loader_threads},
+                                                                .threads = options.loader_threads,
+                                                                .rank = ranks->rank(),
+                                                                .world = ranks->world()},
                                             position.epoch, position.batch);
   }
 
@@ -253,7 +326,7 @@ struct Trainer::Impl {
     optimizer->load(s.tensors, where);
     if (auto* buffer = method->buffer()) {
       const auto& chains = s.buffer.at("chains", where);
-      if (chains.sizes() != buffer->chains().sizes() ||
+      if (s.slots != buffer->size() || chains.sizes() != buffer->chains().sizes() ||
           chains.scalar_type() != buffer->chains().scalar_type())
         core::usage_error(
             "train",
@@ -278,39 +351,69 @@ struct Trainer::Impl {
     return files;
   }
 
+  /// These, as rank 0 knows them: all ranks go through the same list.
+  std::vector<run::CheckpointFile> as_rank_0(std::vector<run::CheckpointFile> files) {
+    if (ranks->alone()) return files;
+    nlohmann::json ids = nlohmann::json::array();
+    for (const auto& f : files) ids.push_back({f.path.filename().string(), f.rollbacks, f.step});
+    std::vector<run::CheckpointFile> out;
+    for (const auto& id : nlohmann::json::parse(ranks->gather_text(ids.dump())[0])) {
+      run::CheckpointFile file{.path = options.folder.checkpoints() / id[0].get<std::string>(),
+                               .step = id[2],
+                               .rollbacks = id[1]};
+      // One that is not seen here cannot be read here, and is passed over by all.
+      for (const auto& f : files)
+        if (f.id() == file.id()) file = f;
+      out.push_back(file);
+    }
+    return out;
+  }
+
+  /// The first of them that every rank can read, and that is sound if that is asked for; the others are
+  /// named with what `next` says.
+  std::optional<run::Snapshot> read_first(const std::vector<run::CheckpointFile>& files, bool sound,
+                                          const std::string& next) {
+    const auto* buffer = method->buffer();
+    const auto [first, end] = buffer ? buffer->slots() : std::pair<int64_t, int64_t>{0, 0};
+    for (const auto& file : files) {
+      std::optional<std::string> trouble;
+      run::Snapshot s;
+      try {
+        s = run::read_checkpoint(file, true, {first, end});
+      } catch (const core::Error& e) {
+        trouble = e.what();
+      }
+      trouble = agree(trouble);
+      if (trouble) warn(*trouble + next);
+      if (!trouble && !(sound && agree(unsound(s)))) return s;
+    }
+    return std::nullopt;
+  }
+
   void restore_newest() {
-    std::vector<std::string> notes;
-    const auto s = run::read_newest(options.folder.checkpoints(), notes);
-    for (const auto& n : notes) warn(n);
+    auto files = as_rank_0(run::list_checkpoints(options.folder.checkpoints()));
+    std::reverse(files.begin(), files.end());
+    const auto s = read_first(files, /*sound=*/false, "; trying the checkpoint before it");
     if (!s)
       core::usage_error("train", fmt::format("{}: no readable checkpoint; start anew with another --out",
                                              options.folder.root.string()));
     restore(*s);
     std::vector<run::CheckpointId> earlier;
-    for (const auto& f : whole_checkpoints()) earlier.push_back(f.id());
+    for (const auto& f : as_rank_0(whole_checkpoints())) earlier.push_back(f.id());
     guard->resumed(id(), earlier);
     // A kill may have come before the tidying. Damaged newer files stay until there is another one.
-    if (notes.empty()) writer->prune(id(), guard->protect());
+    if (id() == files.front().id()) writer->prune(id(), guard->protect());
   }
 
   /// The state that the guard calls good; if that file was damaged meanwhile, the nearest sound one before
   /// it, else after it.
   void restore_good() {
-    auto files = whole_checkpoints();
+    auto files = as_rank_0(whole_checkpoints());
     const auto good = guard->good().value_or(run::CheckpointId{});
     const auto after =
         std::partition_point(files.begin(), files.end(), [&](const auto& f) { return f.id() <= good; });
     std::reverse(files.begin(), after);
-    for (const auto& file : files) {
-      try {
-        const auto s = run::read_checkpoint(file, true);
-        if (unsound(s)) continue;
-        restore(s);
-        return;
-      } catch (const core::Error& e) {
-        warn(fmt::format("{}; trying another checkpoint", e.what()));
-      }
-    }
+    if (const auto s = read_first(files, /*sound=*/true, "; trying another checkpoint")) return restore(*s);
     core::run_error("train.guard",
                     fmt::format("{}: no readable checkpoint to go back to; start anew with another "
                                 "--out",
@@ -320,6 +423,7 @@ struct Trainer::Impl {
   /// Back to the last good state, with other chains and a lower learning rate.
   void roll_back(const std::string& reason) {
     writer->wait();
+    ranks->meet();  // rank 0 has written what the others may read now
     const auto failed_at = position;
     const double lr = base_lr * guard->lr_scale();
     if (!guard->may_roll_back()) {
@@ -358,14 +462,16 @@ struct Trainer::Impl {
   void save_samples(int64_t epoch) {
     auto* buffer = method->buffer();
     if (!buffer || config.log.samples_every == 0 || epoch % config.log.samples_every != 0) return;
-    const auto n = std::min<int64_t>(64, buffer->size());
+    const double visits = buffer->mean_visits();
+    if (!leads) return;
+    const auto n = std::min<int64_t>(64, buffer->chains().size(0));
     core::make_folder(options.folder.samples(), "train");
     const auto grid = plot::image_grid(
         buffer->chains().narrow(0, 0, n).to(torch::kFloat32),
         {.columns = 8,
          .scale = images->height() <= 48 ? 3 : 1,
          .title = fmt::format("chains after epoch {}: visited {:.1f} times on average, {} steps each time",
-                              epoch, buffer->counts().to(torch::kFloat32).mean().item<double>(),
+                              epoch, visits,
                               config.method.ebclr.sampler.steps)});
     plot::write_png(options.folder.samples() / fmt::format("epoch-{:04}.png", epoch), grid);
     if (config.log.tensorboard)
@@ -373,7 +479,8 @@ struct Trainer::Impl {
   }
 
   void run_monitor() {
-    if (!monitor || config.monitor.knn_every == 0 || position.epoch % config.monitor.knn_every != 0) return;
+    // The others wait for it where they meet next.
+    if (!leads || !monitor || config.monitor.knn_every == 0 || position.epoch % config.monitor.knn_every != 0) return;
     method->train(false);
     last_knn = monitor();
     method->train(true);
@@ -389,7 +496,7 @@ struct Trainer::Impl {
   Outcome train(const std::atomic<bool>& stop) {
     Outcome outcome{.loss = metrics->last_loss()};
     last_checkpoint = interval_start = Clock::now();
-    while (position.step < total_steps && !stop) {
+    while (position.step < total_steps && !ranks->any(stop)) {
       writer->poll();
       if (before_step) before_step(position.step);
       if (const auto report = take_step()) {
@@ -405,7 +512,8 @@ struct Trainer::Impl {
     // In the log alone: who reads it later, or watches, sees that this was no crash.
     if (!outcome.finished)
       log->write(fmt::format("stopped at step {} of {}; everything is saved", position.step, total_steps));
-    if (outcome.finished) write_summary(outcome);
+    if (outcome.finished && leads) write_summary(outcome);
+    ranks->meet();  // nobody leaves before everything is written
     return outcome;
   }
 
@@ -415,7 +523,8 @@ struct Trainer::Impl {
     const auto start = Clock::now();
     const methods::StepInput input{batch.view1.to(options.device), batch.view2.to(options.device),
                                    position.step,
-                                   static_cast<double>(position.step) / static_cast<double>(total_steps)};
+                                   static_cast<double>(position.step) / static_cast<double>(total_steps),
+                                   batch.total};
     auto output = method->step(input);
     const bool logged = (position.step + 1) % config.log.every == 0 || position.step + 1 == total_steps;
     Signs signs{.position = position,
@@ -423,12 +532,13 @@ struct Trainer::Impl {
                 .metrics = output.metrics,
                 .projection_dim = output.projections.size(1)};
     if (logged) signs.spread = methods::projection_spread(output.projections);
-    auto reason = guard->fault(signs);
+    auto reason = agree(guard->fault(signs));
     if (!reason) {
       optimizer->zero_grad();
       output.loss.backward();
+      optimizer->sum_gradients(*ranks);
       signs.grad_norm = optimizer->gradient_norm();
-      reason = guard->fault(signs);
+      reason = agree(guard->fault(signs));
     }
     if (reason) {
       output = {};
@@ -441,7 +551,7 @@ struct Trainer::Impl {
     optimizer->step(lr, base_lr * guard->lr_scale());
     method->after_update(input);
     position.seconds += seconds_since(start);
-    count_step(input.view1.size(0));
+    count_step(input.images());
     guard->kept(position);
 
     auto report = make_report(signs, lr);
@@ -488,7 +598,7 @@ struct Trainer::Impl {
       observer.on_epoch(position.epoch, last_knn);
     }
     if (end || (epoch_end && position.epoch % config.checkpoint.every_epochs == 0) ||
-        seconds_since(last_checkpoint) > 60 * config.checkpoint.minutes) {
+        ranks->any(leads && seconds_since(last_checkpoint) > 60 * config.checkpoint.minutes)) {
       save_sound();
       last_checkpoint = Clock::now();
     }
@@ -497,7 +607,7 @@ struct Trainer::Impl {
   /// Saves; a state that is not finite is never written over good ones, it counts as a fault of its step.
   void save_sound() {
     const auto s = snapshot();
-    const auto bad = unsound(s);
+    const auto bad = agree(unsound(s));
     if (!bad) return save(s);
     --position.step;
     roll_back(*bad);
@@ -505,7 +615,7 @@ struct Trainer::Impl {
 
   void save_interrupted() {
     const auto s = snapshot();
-    if (const auto bad = unsound(s))
+    if (const auto bad = agree(unsound(s)))
       return warn(
           fmt::format("{}: this state is not saved; the run goes on from the checkpoint before", *bad));
     save(s);

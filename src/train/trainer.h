@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "data/image_set.h"
+#include "dist/group.h"
 #include "engine/engine.h"
 #include "methods/method.h"
 #include "run/run.h"
@@ -24,6 +25,9 @@ struct TrainerOptions {
   bool resume = false;
   torch::Device device = torch::kCPU;
   engine::EngineOptions engine = {};
+  /// Processes that train together, each with the same options and images. Rank 0 alone tells its observer
+  /// and writes logs; the folder must lie on a disk that all of them share.
+  std::shared_ptr<dist::Group> ranks = dist::solo();
   int loader_threads = 1;  ///< that make views ahead; the views do not depend on it
   /// A method from outside instead of the configuration's.
   std::function<std::unique_ptr<methods::Method>(const methods::MethodOptions&,

@@ -93,7 +93,7 @@ TEST(Loader, RanksShareEveryBatch) {
   for (int64_t r = 0; r < 3; ++r)
     ranks.push_back(std::make_unique<Loader>(
         set, ViewOptions{},
-        LoaderOptions{.batch_size = 4, .seed = 2, .drop_last = false, .rank = r, .world = 3}));
+        LoaderOptions{.batch_size = 12, .seed = 2, .drop_last = false, .rank = r, .world = 3}));
   EXPECT_EQ(ranks[0]->batches_per_epoch(), 4);  // the last two images do not give every rank one
   for (int i = 0; i < 4; ++i) {
     const auto whole = alone.next();
@@ -113,9 +113,11 @@ TEST(Loader, ShortLastBatchIsSharedOut) {
   const auto set = tiny(19);
   int64_t total = 0;
   for (int64_t r = 0; r < 3; ++r) {
-    Loader loader(set, {}, {.batch_size = 4, .drop_last = false, .rank = r, .world = 3});
+    Loader loader(set, {}, {.batch_size = 12, .drop_last = false, .rank = r, .world = 3});
     EXPECT_EQ(loader.batches_per_epoch(), 2);
-    for (const auto& b : take(loader, 2)) total += b.indices.numel();
+    int64_t all = 0;
+    for (const auto& b : take(loader, 2)) total += b.indices.numel(), all += b.total;
+    EXPECT_EQ(all, 19);
   }
   EXPECT_EQ(total, 19);
 }
@@ -152,6 +154,7 @@ TEST(Loader, RejectsWhatCannotWork) {
   EXPECT_THROW(Loader(set, {}, {.batch_size = 11}), core::Error);
   EXPECT_THROW(Loader(set, {}, {.batch_size = 0}), core::Error);
   EXPECT_THROW(Loader(set, {}, {.batch_size = 2, .rank = 2, .world = 2}), core::Error);
+  EXPECT_THROW(Loader(set, {}, {.batch_size = 2, .rank = 2, .world = 3}), core::Error);
   EXPECT_THROW(Loader(std::make_shared<ImageSet>(), {}, {.batch_size = 2}), core::Error);
   EXPECT_THROW(Loader(set, {.flip = 2}, {.batch_size = 2}), core::Error);
 }

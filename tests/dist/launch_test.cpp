@@ -120,5 +120,23 @@ TEST(Launch, NonsenseIsRefused) {
       "RANK is not");
 }
 
+TEST(Launch, KnowsARestart) {
+  EXPECT_EQ(restart_count(environment({})), 0);
+  EXPECT_EQ(restart_count(environment({{"TORCHELASTIC_RESTART_COUNT", "0"}})), 0);
+  EXPECT_EQ(restart_count(environment({{"TORCHELASTIC_RESTART_COUNT", "2"}})), 2);
+  EXPECT_EQ(restart_count(environment({{"SLURM_RESTART_COUNT", "1"}})), 1);
+}
+
+TEST(Launch, DividesTheCoresOfAHost) {
+  const Launch torchrun{.launcher = "torchrun", .world = 8, .local_world = 4};
+  EXPECT_EQ(threads_of(torchrun, 8, 8), 2);
+  EXPECT_EQ(threads_of(torchrun, 4, 8), 1);  // a container with half of the machine
+  EXPECT_EQ(threads_of(torchrun, 2, 8), 1);
+  // Cores that mpirun has bound to a rank are its own.
+  const Launch mpirun{.launcher = "mpirun", .world = 8, .local_world = 4};
+  EXPECT_EQ(threads_of(mpirun, 2, 8), 2);
+  EXPECT_EQ(threads_of(mpirun, 8, 8), 2);
+}
+
 }  // namespace
 }  // namespace ebclr::dist

@@ -139,6 +139,32 @@ TEST(Yopo, InnerStepsReuseTheCostate) {
       "no cut layer");
 }
 
+// Whoever moves which rows: each gets the numbers that it would get in the whole batch.
+TEST(RowsNoise, IsThatOfTheWholeBatch) {
+  const auto all = torch::empty({7, 3, 5});
+  CounterNoise whole(8, 100);
+  const std::vector<torch::Tensor> draws = {whole.draw(all), whole.draw(all), whole.draw(all)};
+  const std::pair<int64_t, int64_t> parts[] = {{0, 7}, {0, 2}, {2, 3}, {3, 7}};
+  for (const auto& [first, end] : parts) {
+    const auto like = torch::empty({end - first, 3, 5});
+    CounterNoise step_by_step(8, 100), ahead(8, 100);
+    RowsNoise rows(step_by_step, first, 7);
+    for (const auto& d : draws) EXPECT_TRUE(torch::equal(rows.draw(like), d.slice(0, first, end)));
+    EXPECT_EQ(step_by_step.counter(), whole.counter());
+    const auto read = RowsNoise(ahead, first, 7).draw_ahead(like, 3);
+    EXPECT_EQ(ahead.counter(), whole.counter());
+    // Across the borders of draws, from an odd place.
+    std::vector<float> got(static_cast<size_t>(like.numel() * 3 - 4)), want;
+    read(4, got);
+    for (const auto& d : draws) {
+      const auto flat = d.slice(0, first, end).contiguous().view({-1});
+      want.insert(want.end(), flat.data_ptr<float>(), flat.data_ptr<float>() + flat.numel());
+    }
+    want.erase(want.begin(), want.begin() + 4);
+    EXPECT_EQ(got, want);
+  }
+}
+
 TEST(CounterNoise, ContinuesFromItsCounterAndIgnoresThreads) {
   CounterNoise a(8);
   const int threads = at::get_num_threads();

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+
 #include "core/files.h"
 #include "expect_error.h"
 #include "temp_dir.h"
@@ -47,7 +49,7 @@ TEST(Checkpoint, EveryTruncationAndBitIsNoticed) {
   testing::TempDir dir;
   write_checkpoint(dir.path(), snapshot(1, 1));
   const auto file = list_checkpoints(dir.path())[0];
-  for (const auto& path : {file.path, file.buffer}) {
+  for (const auto& path : {file.path, file.buffer.at(0)}) {
     const auto good = core::read_text(path, "test");
     for (size_t n = 0; n < good.size(); n += 7) {
       core::write_atomically(path, std::string_view(good).substr(0, n), "test");
@@ -117,6 +119,74 @@ TEST(Checkpoint, TheClockIsNoPartOfTheBytes) {
   // A clock that was lost or damaged costs the clock alone.
   core::write_atomically(b / "clock.jsonl", "{\"step\":\"x\"}\nnonsense\n[1]\n", "test");
   EXPECT_EQ(read_position(list_checkpoints(b.path())[0]).seconds, 0);
+}
+
+// Slots 0..11 as three ranks write them; the value of a chain is its slot.
+Snapshot write_in_parts(const std::filesystem::path& folder, int64_t step) {
+  auto s = snapshot(step, 1);
+  s.shards = nlohmann::json::array();
+  for (int rank = 0; rank < 3; ++rank) {
+    const int64_t first = 12 * rank / 3;
+    s.buffer.tensors["chains"] = torch::arange(first, first + 4).to(torch::kFloat32).view({4, 1});
+    s.buffer.tensors["counts"] = torch::arange(first, first + 4);
+    s.shards.push_back(write_shard(folder, s, rank, 3));
+  }
+  s.buffer = {};
+  write_checkpoint(folder, s);
+  return s;
+}
+
+TEST(Checkpoint, PartsOfABufferAreReadBySlots) {
+  testing::TempDir dir;
+  write_in_parts(dir.path(), 12);
+  const auto file = list_checkpoints(dir.path()).at(0);
+  EXPECT_EQ(file.buffer.size(), 3u);
+  const std::pair<int64_t, int64_t> ranges[] = {{0, 12}, {0, 6}, {6, 12}, {3, 9}, {4, 8}, {11, 12}};
+  for (const auto& [first, end] : ranges) {
+    const auto s = read_checkpoint(file, true, {first, end});
+    EXPECT_EQ(s.slots, 12);
+    EXPECT_TRUE(torch::equal(s.buffer.at("counts", "x"), torch::arange(first, end))) << first;
+    EXPECT_EQ(s.buffer.at("chains", "x").sizes(), (std::vector<int64_t>{end - first, 1}));
+  }
+  EXPECT_TRUE(torch::equal(read_buffer(file).at("counts", "x"), torch::arange(12)));
+  // One process's buffer, too, is read by slots.
+  write_checkpoint(dir.path(), snapshot(20, 2));
+  const auto s = read_checkpoint(list_checkpoints(dir.path()).at(1), true, {1, 3});
+  EXPECT_EQ(s.slots, 4);
+  EXPECT_EQ(s.buffer.at("chains", "x").size(0), 2);
+}
+
+TEST(Checkpoint, PartsAreValidTogetherOrNotAtAll) {
+  testing::TempDir dir;
+  write_in_parts(dir.path(), 12);
+  write_in_parts(dir.path(), 24);
+  // A kill before the checkpoint itself: parts of step 36 that nothing refers to.
+  write_in_parts(dir.path(), 36);
+  std::filesystem::remove(dir / "step-00000036-r0.safetensors");
+  // A damaged part spoils its checkpoint, whoever reads it, and the one before it is taken.
+  const auto part = dir / "buffer-00000024-r0-2of3.safetensors";
+  auto bytes = core::read_text(part, "test");
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  core::write_atomically(part, bytes, "test");
+  std::vector<std::string> notes;
+  EXPECT_EQ(read_newest(dir.path(), notes)->position.step, 12);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("2of3"), std::string::npos) << notes[0];
+  // A rank that needs other slots does not see the damage; that is why ranks agree.
+  EXPECT_NO_THROW(read_checkpoint(list_checkpoints(dir.path()).at(1), true, {0, 4}));
+  // A part that is gone takes the others with it, and pruning removes parts with their checkpoint.
+  std::filesystem::remove(part);
+  EXPECT_TRUE(list_checkpoints(dir.path()).at(1).buffer.empty());
+  write_in_parts(dir.path(), 48);
+  prune_checkpoints(dir.path(), {.newest = {0, 48}, .keep_last = 2});
+  std::vector<std::string> left;
+  for (const auto& entry : std::filesystem::directory_iterator(dir.path()))
+    left.push_back(entry.path().filename().string());
+  std::sort(left.begin(), left.end());
+  EXPECT_EQ(left, (std::vector<std::string>{"buffer-00000048-r0-1of3.safetensors",
+                                            "buffer-00000048-r0-2of3.safetensors",
+                                            "buffer-00000048-r0-3of3.safetensors", "clock.jsonl",
+                                            "step-00000024-r0.safetensors", "step-00000048-r0.safetensors"}));
 }
 
 TEST(Checkpoint, ForeignAndNewerFilesAreNamed) {
