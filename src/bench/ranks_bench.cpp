@@ -22,8 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 constexpr const char* kRanksComponent = "bench.ranks";
 // What launchers set; a child must see what it is told and nothing else.
-constexpr const char* kLaunchNames[] = {"RANK",           "WORLD_SIZE",  "LOCAL_RANK",
-                                        "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+constexpr const char* kLaunchNames[] = {"RANK",        "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+                                        "MASTER_ADDR", "MASTER_PORT"};
 
 double median_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -76,8 +76,7 @@ void wait_for(const std::vector<pid_t>& children, const std::vector<fs::path>& l
     int code = 0;
     while (::waitpid(children[i], &code, 0) < 0 && errno == EINTR) {
     }
-    if (code != 0 && failure.empty())
-      failure = fmt::format("rank {} failed: {}", i, last_line(logs[i]));
+    if (code != 0 && failure.empty()) failure = fmt::format("rank {} failed: {}", i, last_line(logs[i]));
   }
   if (!failure.empty()) core::run_error(kRanksComponent, failure);
 }
@@ -115,9 +114,8 @@ void train_once(const RanksOptions& o, int ranks, const fs::path& folder, Steps&
           word.replace(at, 2, std::to_string(rank));
         words.push_back(word);
       }
-      words.insert(words.end(),
-                   {"env", fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", ranks),
-                    "MASTER_ADDR=" + o.master, fmt::format("MASTER_PORT={}", port)});
+      words.insert(words.end(), {"env", fmt::format("RANK={}", rank), fmt::format("WORLD_SIZE={}", ranks),
+                                 "MASTER_ADDR=" + o.master, fmt::format("MASTER_PORT={}", port)});
       if (o.through.empty())
         words.insert(words.end(),
                      {fmt::format("LOCAL_RANK={}", rank), fmt::format("LOCAL_WORLD_SIZE={}", ranks)});

@@ -14,11 +14,11 @@
 namespace ebclr::bench {
 
 struct RanksOptions {
-  int ranks = 2;             ///< against one process with as many threads
-  int64_t batch = 64;        ///< of all ranks together
-  int steps = 3;             ///< timed steps of each training, after one that warms up
-  int rounds = 3;            ///< trainings of each kind, in turns
-  double least_bytes = 0;    ///< that a rank must hand over in a step: gradients and outputs, each once
+  int ranks = 2;           ///< against one process with as many threads
+  int64_t batch = 64;      ///< of all ranks together
+  int steps = 3;           ///< timed steps of each training, after one that warms up
+  int rounds = 3;          ///< trainings of each kind, in turns
+  double least_bytes = 0;  ///< that a rank must hand over in a step: gradients and outputs, each once
   std::string master = "127.0.0.1";
   /// Words before the command of a rank, "{}" being its number: how it gets to its host.
   std::string through = {};

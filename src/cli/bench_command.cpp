@@ -336,7 +336,8 @@ void run_ranks(const BenchArgs& a) {
   namespace fs = std::filesystem;
   auto rows = nlohmann::ordered_json::array();
   for (const auto& o : combinations(a, true)) {
-    auto scratch = (a.scratch.empty() ? fs::temp_directory_path() : fs::path(a.scratch)) / "ebclr-ranks-XXXXXX";
+    auto scratch =
+        (a.scratch.empty() ? fs::temp_directory_path() : fs::path(a.scratch)) / "ebclr-ranks-XXXXXX";
     std::string name = scratch.string();
     if (::mkdtemp(name.data()) == nullptr)
       core::run_error("bench.ranks", fmt::format("{}: no folder could be made there; choose --scratch",
@@ -345,19 +346,18 @@ void run_ranks(const BenchArgs& a) {
       std::error_code ec;
       fs::remove_all(name, ec);
     });
-    const auto r = bench::bench_ranks(
-        {.ranks = a.ranks,
-         .batch = o.batch,
-         .steps = a.timed,
-         .rounds = a.repeats,
-         .least_bytes = bench::least_exchange(o),
-         .master = a.master,
-         .through = a.through,
-         .scratch = name,
-         .command = [&](const fs::path& folder, int threads, int64_t steps) {
-           return training(o, folder, threads, steps);
-         }});
-    nlohmann::ordered_json row = bench::to_json(r);
+    const auto r = bench::bench_ranks({.ranks = a.ranks,
+                                       .batch = o.batch,
+                                       .steps = a.timed,
+                                       .rounds = a.repeats,
+                                       .least_bytes = bench::least_exchange(o),
+                                       .master = a.master,
+                                       .through = a.through,
+                                       .scratch = name,
+                                       .command = [&](const fs::path& folder, int threads, int64_t steps) {
+                                         return training(o, folder, threads, steps);
+                                       }});
+    nlohmann::ordered_json row(bench::to_json(r));
     row["method"] = o.method;
     row["width"] = o.width;
     row["batch_norm"] = o.batch_norm;
@@ -366,7 +366,8 @@ void run_ranks(const BenchArgs& a) {
     if (a.json) continue;
     const double batch = static_cast<double>(o.batch);
     fmt::print(
-        "{} width {} batch {}: 1 process with {} threads {:.1f} images/s, {} ranks with 1 thread {:.1f}: {:.3f} "
+        "{} width {} batch {}: 1 process with {} threads {:.1f} images/s, {} ranks with 1 thread {:.1f}: "
+        "{:.3f} "
         "of it; {:.1f} % of their time in {:.0f} exchanges a step, {} handed over ({} is the least)\n",
         o.method, o.width, o.batch, a.ranks, batch / r.threads.median, a.ranks, batch / r.ranks.median,
         r.efficiency(), 100 * r.exchange_share(), r.exchanges, core::human_bytes(r.exchange_bytes),
@@ -517,7 +518,8 @@ void add_encoder_benches(CLI::App& group) {
 
 void add_ranks(CLI::App& group) {
   add_bench(
-      group, "ranks", "Training by several ranks with one thread each against one process with as many threads",
+      group, "ranks",
+      "Training by several ranks with one thread each against one process with as many threads",
       [](CLI::App& c, BenchArgs& a) {
         add_step(c, a);
         c.add_option("--ranks", a.ranks, "Ranks, and threads of the one process")

@@ -87,11 +87,12 @@ void run_embed(EmbedArgs& a, const std::shared_ptr<dist::Group>& ranks) {
                            : load_files(source, a.files, model);
   source.require_same(*ranks, model, adapted.set.size());
   ProgressLine line(source.json || ranks->rank() != 0);
-  const auto result = eval::export_features(
-      model, adapted.set,
-      {.out = a.out, .projection = a.what == "projection", .csv = a.csv, .progress = [&](double share) {
-         line.show("features", share);
-       }, .ranks = ranks});
+  const auto result = eval::export_features(model, adapted.set,
+                                            {.out = a.out,
+                                             .projection = a.what == "projection",
+                                             .csv = a.csv,
+                                             .progress = [&](double share) { line.show("features", share); },
+                                             .ranks = ranks});
   line.clear();
   if (ranks->rank() != 0) return;
   std::vector<std::string> files;

@@ -120,8 +120,7 @@ struct EvalArgs {
 
 std::vector<eval::Row> judge_all(const EvalArgs& a, const Judges& judges, const run::Run& run,
                                  run::Model& model, const eval::EvalSets& sets,
-                                 const eval::Progress& progress,
-                                 const std::shared_ptr<dist::Group>& ranks) {
+                                 const eval::Progress& progress, const std::shared_ptr<dist::Group>& ranks) {
   const auto options = a.judging.options(judges.linear, judges.knn);
   std::vector<eval::Row> rows;
   const auto add = [&](const eval::Subject& subject) {

@@ -66,8 +66,9 @@ std::string command_of(const ReproduceArgs& a, const std::string& study) {
 
 // As a shell reads it.
 std::string quoted(const std::string& word) {
-  const bool plain = !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                             "0123456789_-+=./,:@%") == std::string::npos;
+  const bool plain = !word.empty() && word.find_first_not_of(
+                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                          "0123456789_-+=./,:@%") == std::string::npos;
   if (plain) return word;
   std::string out = "'";
   for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -546,8 +547,7 @@ void add_reproduce_commands(CLI::App& app) {
   command->add_option("--only", a->only, "Only a part, e.g. data=fmnist,cifar10 (repeatable)");
   command->add_option("--run", a->runs,
                       "Only this run of the plan, without a report (names: --plan --json; repeatable)");
-  command
-      ->add_option("--out", a->out, "Folder for runs and reports; processes of several hosts may share it")
+  command->add_option("--out", a->out, "Folder for runs and reports; processes of several hosts may share it")
       ->capture_default_str();
   command->add_option("--jobs", a->jobs, "Runs at once; they share --threads")->check(CLI::Range(1, 1024));
   command->add_option("--data-root", a->data_root, "Where named sets are kept");

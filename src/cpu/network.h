@@ -108,12 +108,13 @@ class Tape {
 
   int images = 0, height = 0, width = 0;
   bool training = false;
-  std::vector<long> values_per_channel;  // per convolution: images times pixels of the whole batch, BatchNorm only
-  std::vector<Buffer> signs;             // per tensor (stem, then mid and out of each block), bits in floats
-  std::vector<Buffer> activations;       // same numbering; training only
-  std::vector<Buffer> raw;               // per convolution: results before BatchNorm; training with it only
-  std::vector<Buffer> mean, var;         // per convolution: the batch's statistics (biased), BatchNorm only
-  Buffer origin;                         // of the stem's max pooling
+  std::vector<long>
+      values_per_channel;           // per convolution: images times pixels of the whole batch, BatchNorm only
+  std::vector<Buffer> signs;        // per tensor (stem, then mid and out of each block), bits in floats
+  std::vector<Buffer> activations;  // same numbering; training only
+  std::vector<Buffer> raw;          // per convolution: results before BatchNorm; training with it only
+  std::vector<Buffer> mean, var;    // per convolution: the batch's statistics (biased), BatchNorm only
+  Buffer origin;                    // of the stem's max pooling
 
  private:
   friend class Network;

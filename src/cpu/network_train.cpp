@@ -196,8 +196,8 @@ class Network::Backward {
     if (!n_.shape_.batch_norm) return gradient;
     norm_.run(n_.kernels_, n_.convs_[conv], parameters_[conv], n_.shape_.epsilon, tape_.raw[conv].data(),
               pass_.images, pixels, tape_.mean[conv].data(), tape_.var[conv].data(),
-              tape_.values_per_channel[conv], gradient, gradients_.empty() ? ConvGradients{} : gradients_[conv],
-              dz, sum_, team);
+              tape_.values_per_channel[conv], gradient,
+              gradients_.empty() ? ConvGradients{} : gradients_[conv], dz, sum_, team);
     return dz;
   }
 

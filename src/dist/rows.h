@@ -11,9 +11,9 @@
 namespace ebclr::dist {
 
 struct RowJob {
-  int64_t total = 0;   ///< rows
+  int64_t total = 0;    ///< rows
   int64_t batch = 256;  ///< computed at once, whatever the number of ranks: each batch is one rank's
-  int64_t width = 1;   ///< values of a row
+  int64_t width = 1;    ///< values of a row
   /// Rows first .. first + count -> float [count, width], on any device.
   std::function<torch::Tensor(int64_t first, int64_t count)> compute;
   std::function<void(double)> progress = {};  ///< called with the share that is done

@@ -18,9 +18,9 @@
 namespace ebclr::eval {
 
 struct FeatureOptions {
-  int64_t batch_size = 256;                   ///< changes speed and memory only
-  nn::Head* head = nullptr;                   ///< when set, its projections are returned instead
-  std::function<void(double)> progress = {};  ///< called with the share that is done
+  int64_t batch_size = 256;                           ///< changes speed and memory only
+  nn::Head* head = nullptr;                           ///< when set, its projections are returned instead
+  std::function<void(double)> progress = {};          ///< called with the share that is done
   std::shared_ptr<dist::Group> ranks = dist::solo();  ///< that share the work; rank 0 gets the result
 };
 

@@ -74,7 +74,8 @@ Subject encoder_subject(const std::string& name, run::Model& model, const EvalSe
   Subject s{name, model.position.epoch, {}, {}};
   s.train = {features(*model.encoder, sets.adapted.train, {.progress = part(0, train_share), .ranks = ranks}),
              sets.raw.train.labels};
-  s.test = {features(*model.encoder, sets.adapted.test, {.progress = part(train_share, 1 - train_share), .ranks = ranks}),
+  s.test = {features(*model.encoder, sets.adapted.test,
+                     {.progress = part(train_share, 1 - train_share), .ranks = ranks}),
             sets.raw.test.labels};
   return s;
 }

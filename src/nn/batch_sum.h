@@ -34,8 +34,9 @@ torch::Tensor shared_batch_norm(const torch::Tensor& x, const NormParts& norm, c
 template <class Norm>
 torch::Tensor batch_norm(Norm& norm, const torch::Tensor& x, const BatchSum& sum) {
   if (!sum || !norm->is_training()) return norm->forward(x);
-  NormParts parts{norm->weight,       norm->bias, norm->running_mean, norm->running_var, norm->num_batches_tracked,
-                  norm->options.eps()};
+  NormParts parts{
+      norm->weight,       norm->bias, norm->running_mean, norm->running_var, norm->num_batches_tracked,
+      norm->options.eps()};
   if (norm->options.momentum()) parts.momentum = *norm->options.momentum();
   return shared_batch_norm(x, parts, sum);
 }

@@ -157,15 +157,15 @@ class Line {
     const auto& spec = plan_.runs[w.run];
     auto& s = status[w.run];
     std::error_code ec;
-    const int exit = WIFEXITED(code) ? WEXITSTATUS(code) : -1;
-    if (exit == 0) {
+    const int answer = WIFEXITED(code) ? WEXITSTATUS(code) : -1;
+    if (answer == 0) {
       finish(w.run);
       fs::remove(w.log, ec);
-    } else if (exit == kElsewhereExit) {
+    } else if (answer == kElsewhereExit) {
       s = {.state = RunState::kElsewhere};
       waiting_.insert(w.run);
       fs::remove(w.log, ec);
-    } else if (exit == static_cast<int>(core::ExitCode::kInterrupted)) {
+    } else if (answer == static_cast<int>(core::ExitCode::kInterrupted)) {
       s.state = RunState::kStopped;
     } else {
       s.state = RunState::kFailed;
@@ -232,8 +232,7 @@ std::vector<RunStatus> run_plan(const Plan& plan, const WorkerOptions& options,
       if (!next) break;
       const auto& spec = plan.runs[*next];
       // Other studies, also on other hosts, have workers of their own there.
-      const auto stem =
-          fmt::format("{}.{}.{}", spec.folder.filename().string(), host_name(), ::getpid());
+      const auto stem = fmt::format("{}.{}.{}", spec.folder.filename().string(), host_name(), ::getpid());
       const auto file = options.scratch / (stem + ".json");
       core::write_atomically(file, to_json(spec).dump(2) + "\n", kComponent);
       workers.push_back(start(options.command(file), *next, options.scratch / (stem + ".log")));

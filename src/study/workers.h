@@ -25,10 +25,10 @@ enum class RunState {
 
 struct RunStatus {
   RunState state = RunState::kWaiting;
-  double units = 0;     ///< done of forward_units + judging_units
-  std::string doing;    ///< "epoch 3/20"
-  std::string failure;  ///< one line
-  bool foreign = false;  ///< done, or failed, by another process
+  double units = 0;          ///< done of forward_units + judging_units
+  std::string doing = {};    ///< "epoch 3/20"
+  std::string failure = {};  ///< one line
+  bool foreign = false;      ///< done, or failed, by another process
 };
 
 struct WorkerOptions {

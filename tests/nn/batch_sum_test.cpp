@@ -15,7 +15,8 @@ using torch::Tensor;
 
 Networks make(const EncoderOptions& options, torch::Dtype type) {
   Networks net = make_networks(
-      options, {.hidden = 12, .out = 6, .layers = 2, .hidden_norm = true, .output_norm = true, .output_affine = false},
+      options,
+      {.hidden = 12, .out = 6, .layers = 2, .hidden_norm = true, .output_norm = true, .output_affine = false},
       5);
   for (torch::nn::Module* m : {static_cast<torch::nn::Module*>(net.encoder.get()),
                                static_cast<torch::nn::Module*>(net.head.get())}) {
@@ -24,7 +25,8 @@ Networks make(const EncoderOptions& options, torch::Dtype type) {
     // Scales of both signs, so that nothing hides behind ones and zeros.
     double k = 0;
     for (auto& module : m->modules(false)) {
-      if (auto* bn = module->as<torch::nn::BatchNorm2d>()) bn->weight.add_(0.3 * std::sin(++k)), bn->bias.add_(0.1 * std::cos(k));
+      if (auto* bn = module->as<torch::nn::BatchNorm2d>())
+        bn->weight.add_(0.3 * std::sin(++k)), bn->bias.add_(0.1 * std::cos(k));
       if (auto* bn = module->as<torch::nn::BatchNorm1d>(); bn && bn->weight.defined()) bn->weight.mul_(-0.7);
     }
   }

@@ -48,7 +48,9 @@ class Performed : public ::testing::Test {
     scales.judging = {judging};
     plan_ = make_plan(parse_study("mine", kTinyStudy, "mine"), "tiny", scales, 1, {}, dir_.path(), "");
   }
-  bool go(const RunSpec& spec, const Report& report = {}) { return perform(spec, {}, stop_, report) == Outcome::kDone; }
+  bool go(const RunSpec& spec, const Report& report = {}) {
+    return perform(spec, {}, stop_, report) == Outcome::kDone;
+  }
   testing::TempDir dir_;
   Plan plan_;
   std::atomic<bool> stop_ = false;
@@ -244,8 +246,8 @@ TEST_F(Performed, ARunInOtherHandsIsLeftAloneAndTakenOverWhenTheyDie) {
 TEST_F(Performed, AWorkerThatComesTooLateGoesBackInLine) {
   // Both saw the run free; the other's worker was quicker.
   const auto mark = (dir_ / "came").string();
-  const auto status =
-      run_plan(plan_, shell(dir_ / "workers", "[ -e " + mark + " ] || { touch " + mark + "; exit 75; }"), stop_);
+  const auto status = run_plan(
+      plan_, shell(dir_ / "workers", "[ -e " + mark + " ] || { touch " + mark + "; exit 75; }"), stop_);
   EXPECT_EQ(status[0].state, RunState::kDone);
   EXPECT_EQ(status[1].state, RunState::kDone);
   EXPECT_EQ(remembered_failures(plan_)[0], "");
