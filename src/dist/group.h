@@ -19,6 +19,7 @@ namespace ebclr::dist {
 struct Traffic {
   double seconds = 0;  ///< spent waiting for it
   double bytes = 0;    ///< of the tensors handed over
+  int64_t calls = 0;   ///< exchanges
 };
 
 class Group {

@@ -86,6 +86,8 @@ struct Trainer::Impl {
   int64_t interval_images = 0;  // since the last line of metrics.jsonl
   Clock::time_point interval_start, last_checkpoint;
   double last_knn = std::numeric_limits<double>::quiet_NaN();
+  dist::Traffic told_traffic;  // as of the last line of metrics
+  int64_t steps_since_traffic = 0;
 
   Impl(TrainerOptions o, std::shared_ptr<const data::ImageSet> set, Observer& obs)
       : options(std::move(o)), images(std::move(set)), observer(leads ? obs : nobody) {}
@@ -141,11 +143,11 @@ struct Trainer::Impl {
     for (int tries = 0; tries < 50 && !fs::exists(token, ec); ++tries)
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     const bool seen = fs::exists(token, ec);
-    const auto trouble = agree(seen ? std::nullopt
-                                    : std::optional(fmt::format(
-                                          "rank {} does not see {} of rank 0; the run folder must lie on a "
-                                          "disk that all hosts share, under the same path",
-                                          ranks->rank(), fs::absolute(options.folder.root).string())));
+    const auto trouble = agree(
+        seen ? std::nullopt
+             : std::optional(fmt::format("rank {} does not see {} of rank 0; the run folder must lie on a "
+                                         "disk that all hosts share, under the same path",
+                                         ranks->rank(), fs::absolute(options.folder.root).string())));
     if (leads) fs::remove(token, ec);
     if (trouble) core::usage_error("train", *trouble);
   }
@@ -239,8 +241,7 @@ struct Trainer::Impl {
     ranks->require_same("engine", engine_choice.native ? "native" : "torch");
     for (const auto& m : method->modules())
       nn::share_batch(*m.module, [group = ranks](std::span<double> sums) {
-        auto t =
-            torch::from_blob(sums.data(), {static_cast<int64_t>(sums.size())}, torch::kFloat64);
+        auto t = torch::from_blob(sums.data(), {static_cast<int64_t>(sums.size())}, torch::kFloat64);
         group->sum(t);
       });
   }
@@ -358,9 +359,8 @@ struct Trainer::Impl {
     for (const auto& f : files) ids.push_back({f.path.filename().string(), f.rollbacks, f.step});
     std::vector<run::CheckpointFile> out;
     for (const auto& id : nlohmann::json::parse(ranks->gather_text(ids.dump())[0])) {
-      run::CheckpointFile file{.path = options.folder.checkpoints() / id[0].get<std::string>(),
-                               .step = id[2],
-                               .rollbacks = id[1]};
+      run::CheckpointFile file{
+          .path = options.folder.checkpoints() / id[0].get<std::string>(), .step = id[2], .rollbacks = id[1]};
       // One that is not seen here cannot be read here, and is passed over by all.
       for (const auto& f : files)
         if (f.id() == file.id()) file = f;
@@ -471,8 +471,7 @@ struct Trainer::Impl {
         {.columns = 8,
          .scale = images->height() <= 48 ? 3 : 1,
          .title = fmt::format("chains after epoch {}: visited {:.1f} times on average, {} steps each time",
-                              epoch, visits,
-                              config.method.ebclr.sampler.steps)});
+                              epoch, visits, config.method.ebclr.sampler.steps)});
     plot::write_png(options.folder.samples() / fmt::format("epoch-{:04}.png", epoch), grid);
     if (config.log.tensorboard)
       metrics->picture("chains", position.step, grid.width, grid.height, plot::encode_png(grid));
@@ -480,7 +479,8 @@ struct Trainer::Impl {
 
   void run_monitor() {
     // The others wait for it where they meet next.
-    if (!leads || !monitor || config.monitor.knn_every == 0 || position.epoch % config.monitor.knn_every != 0) return;
+    if (!leads || !monitor || config.monitor.knn_every == 0 || position.epoch % config.monitor.knn_every != 0)
+      return;
     method->train(false);
     last_knn = monitor();
     method->train(true);
@@ -521,10 +521,9 @@ struct Trainer::Impl {
   std::optional<StepReport> take_step() {
     auto batch = loader->next();
     const auto start = Clock::now();
-    const methods::StepInput input{batch.view1.to(options.device), batch.view2.to(options.device),
-                                   position.step,
-                                   static_cast<double>(position.step) / static_cast<double>(total_steps),
-                                   batch.total};
+    const methods::StepInput input{
+        batch.view1.to(options.device), batch.view2.to(options.device), position.step,
+        static_cast<double>(position.step) / static_cast<double>(total_steps), batch.total};
     auto output = method->step(input);
     const bool logged = (position.step + 1) % config.log.every == 0 || position.step + 1 == total_steps;
     Signs signs{.position = position,
@@ -570,6 +569,7 @@ struct Trainer::Impl {
     ++position.step;
     if (++position.batch == steps_per_epoch) position.batch = 0, ++position.epoch;
     interval_images += images_done;
+    ++steps_since_traffic;
   }
 
   StepReport make_report(const Signs& signs, double lr) const {
@@ -634,7 +634,19 @@ struct Trainer::Impl {
     line["images_per_second"] = r.images_per_second;
     line["seconds"] = r.position.seconds;
     line["forward_units"] = r.position.forward_units;
+    if (!ranks->alone()) add_traffic(line);
     metrics->write(line);
+  }
+
+  /// What the exchange with the other ranks took since the last line, per step.
+  void add_traffic(nlohmann::ordered_json& line) {
+    const auto now = ranks->traffic();
+    const auto per_step = 1 / static_cast<double>(std::max<int64_t>(1, steps_since_traffic));
+    line["exchange_seconds"] = (now.seconds - told_traffic.seconds) * per_step;
+    line["exchange_bytes"] = (now.bytes - told_traffic.bytes) * per_step;
+    line["exchanges"] = static_cast<double>(now.calls - told_traffic.calls) * per_step;
+    told_traffic = now;
+    steps_since_traffic = 0;
   }
 
   void write_summary(const Outcome& o) {
