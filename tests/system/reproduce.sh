@@ -84,23 +84,27 @@ done
 [ "$(grep -c ',knn,shapes,4,' shared/shared/results.csv)" = 4 ] || fail "shared: $(cat shared/shared/results.csv)"
 [ -z "$(ls shared/workers)" ] || fail "left behind: $(ls shared/workers)"
 
-# One of them, and its worker, die in the middle of a run: the other takes it over.
+# One of them hangs in the middle of a run: the other does all the rest and waits. It dies: the other takes its run over.
 "$EBCLR" reproduce shared.yaml --scale tiny --out taken --threads 1 >/dev/null 2>&1 &
 parent=$!
-for _ in $(seq 300); do
+for _ in $(seq 600); do
   compgen -G 'taken/runs/*/metrics.jsonl' >/dev/null && break
-  sleep 0.1
+  sleep 0.05
 done
-worker=$(pgrep -P $parent)
+worker=$(pgrep -P $parent) || fail "no worker"
+kill -STOP $worker $parent
 "$EBCLR" reproduce shared.yaml --scale tiny --out taken --threads 1 >b.txt 2>b.err &
 second=$!
-for _ in $(seq 300); do
-  [ "$(compgen -G 'taken/runs/*/metrics.jsonl' | wc -l)" -ge 2 ] && break
+for _ in $(seq 1200); do
+  [ "$(grep -c '^done ' b.err)" -ge 3 ] && break
   sleep 0.1
 done
-kill -9 $parent $worker
+sleep 1
+[ "$(grep -c '^done ' b.err)" = 3 ] && kill -0 $second || fail "it did not wait for the fourth: $(cat b.err)"
+kill -9 $worker $parent
 wait $parent 2>/dev/null || true
 wait $second || fail "the one that is left: $(cat b.err)"
+[ "$(grep '^done ' b.err | grep -vc 'by another process')" = 4 ] || fail "not taken over: $(cat b.err)"
 [ "$(grep -c ',knn,shapes,4,' taken/shared/results.csv)" = 4 ] || fail "taken: $(cat taken/shared/results.csv)"
 cut -d, -f1-9 shared/shared/results.csv >one.csv
 cut -d, -f1-9 taken/shared/results.csv >two.csv
