@@ -40,8 +40,10 @@ if(EBCLR_SANITIZE)
   target_link_options(ebclr_flags INTERFACE -fsanitize=${EBCLR_SANITIZE})
 endif()
 if(EBCLR_FUZZ)
-  # tools/lint_vector.h says why clang can read torch's headers with it.
-  target_compile_options(ebclr_flags INTERFACE -include ${PROJECT_SOURCE_DIR}/tools/lint_vector.h -Wno-everything
+  if(Torch_VERSION VERSION_LESS 2)  # tools/lint_vector.h says why clang can read torch's headers with it
+    target_compile_options(ebclr_flags INTERFACE -include ${PROJECT_SOURCE_DIR}/tools/lint_vector.h)
+  endif()
+  target_compile_options(ebclr_flags INTERFACE -Wno-everything
     -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
   target_link_options(ebclr_flags INTERFACE -fsanitize=address,undefined)
 endif()

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include "core/text.h"
+
 namespace ebclr::core {
 
 Error::Error(ExitCode code, std::string_view component, std::string_view message)
-    : std::runtime_error(fmt::format("[{}] {}", component, message)), code_(code) {}
+    : std::runtime_error(one_line(fmt::format("[{}] {}", component, message))), code_(code) {}
 
 void usage_error(std::string_view component, std::string_view message) {
   throw Error(ExitCode::kUsage, component, message);

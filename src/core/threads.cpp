@@ -34,7 +34,8 @@ double cgroup_quota(std::istream& groups, const fs::path& root) {
   for (std::string line; std::getline(groups, line);) {  // "4:cpu,cpuacct:/a/b"; in v2 "0::/a/b"
     const auto first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    std::string controllers(1, ',');
+    controllers.append(line, first + 1, second - first - 1).push_back(',');
     const bool v2 = controllers == ",,";
     if (!v2 && controllers.find(",cpu,") == std::string::npos) continue;
     std::string path = line.substr(second + 1);

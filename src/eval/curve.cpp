@@ -124,24 +124,30 @@ Curve read_curve(const std::filesystem::path& file) {
   try {
     const auto j = nlohmann::json::parse(text);
     const auto word = [&](const char* key) { return j.at(key).get<std::string>(); };
-    const auto count = [&](const char* key) { return j.at(key).get<int64_t>(); };
+    const auto whole = [&](const nlohmann::json& from, const char* key) {
+      const double v = from.at(key).get<double>();
+      if (!(std::abs(v) < 9e15))
+        core::usage_error("eval.curve", fmt::format("{} is not a curve ({} is {})", file.string(), key, v));
+      return static_cast<int64_t>(v);
+    };
     Curve c{.method = word("method"),
             .data = word("data"),
             .judge = word("judge"),
             .protocol = word("protocol"),
-            .train_images = count("train_images"),
-            .test_images = count("test_images")};
+            .train_images = whole(j, "train_images"),
+            .test_images = whole(j, "test_images")};
     c.settings = j.value("settings", "");
     c.schedule = j.value("schedule", "");
     for (const auto& p : j.at("points")) {
       c.points.push_back({p.at("epoch").get<double>(), p.at("seconds").get<double>(),
                           p.at("forward_units").get<double>(), p.at("accuracy").get<double>(),
-                          p.value("correct", int64_t{0}), p.value("total", int64_t{0})});
+                          p.contains("correct") ? whole(p, "correct") : 0,
+                          p.contains("total") ? whole(p, "total") : 0});
       // Curves from before the counts were kept.
       auto& last = c.points.back();
       if (last.total == 0 && c.test_images > 0) {
         last.total = c.test_images;
-        last.correct = std::llround(last.accuracy * static_cast<double>(last.total));
+        last.correct = std::llround(std::clamp(last.accuracy, 0.0, 1.0) * static_cast<double>(last.total));
       }
     }
     return c;

@@ -133,11 +133,12 @@ double seconds_of(const fs::path& folder, const CheckpointId& id) {
 
 // Version 1.0 kept the clock in the checkpoint.
 Position to_position(const nlohmann::json& j, const fs::path& folder) {
-  Position p{.step = j.at("step"),
-             .epoch = j.at("epoch"),
-             .batch = j.at("batch"),
+  const auto whole = [&](const char* key) { return j.at(key).get_ref<const int64_t&>(); };  // 1.5 throws
+  Position p{.step = whole("step"),
+             .epoch = whole("epoch"),
+             .batch = whole("batch"),
              .forward_units = j.at("forward_units"),
-             .rollbacks = j.at("rollbacks")};
+             .rollbacks = whole("rollbacks")};
   p.seconds = j.contains("seconds") ? j["seconds"].get<double>() : seconds_of(folder, {p.rollbacks, p.step});
   return p;
 }

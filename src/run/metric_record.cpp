@@ -28,7 +28,7 @@ struct Members {
     if (depth > 1) return true;
     if (name == "step") {
       out.step = v;
-      has_step = std::isfinite(v);
+      has_step = std::abs(v) < 9e15;  // beyond that a double is no count
     } else if (name == "epoch") {
       out.epoch = v;
     } else if (name == "seconds") {

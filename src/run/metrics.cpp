@@ -64,7 +64,7 @@ Metrics parse_metrics(const std::string& text) {
     if (!r.event.empty()) {
       const double failed = value_of(r, "failed_step", r.step);
       out.events.push_back(
-          {r.event, static_cast<int64_t>(std::isfinite(failed) ? failed : r.step), r.reason});
+          {r.event, static_cast<int64_t>(std::abs(failed) < 9e15 ? failed : r.step), r.reason});
       for (auto& [name, s] : out.series) s.epoch.push_back(s.epoch.back()), s.value.push_back(kNoValue);
       continue;
     }

@@ -152,7 +152,7 @@ void judgement(Bytes bytes) {
   static const fs::path folder = [] {
     const auto f = scratch() / "judged";
     fs::create_directories(f / "eval");
-    std::ofstream(run::RunFolder{f}.config()) << run::to_yaml(run::resolve({}));
+    std::ofstream(run::RunFolder{f}.config()) << "method:\n  name: ebclr\n...\n";
     return f;
   }();
   file_of(bytes, "judged/summary.json");
