@@ -63,8 +63,9 @@ std::shared_ptr<Group> solo() {
 
 Deadlines deadlines_of(const Environment& environment) {
   Deadlines d;
-  for (const auto& [name, value] :
-       {std::pair{"EBCLR_JOIN_SECONDS", &d.join}, {"EBCLR_SILENCE_SECONDS", &d.silence}}) {
+  const std::pair<const char*, double*> named[] = {{"EBCLR_JOIN_SECONDS", &d.join},
+                                                   {"EBCLR_SILENCE_SECONDS", &d.silence}};
+  for (const auto& [name, value] : named) {
     const auto text = environment(name);
     if (!text) continue;
     char* end = nullptr;

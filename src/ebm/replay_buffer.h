@@ -5,6 +5,8 @@
 
 #include <functional>
 #include <memory>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/rng.h"
@@ -22,8 +24,7 @@ class ProposalSource {
   ProposalSource() = default;
   /// A source that can make all of them only.
   template <class F>
-    requires std::is_invocable_r_v<torch::Tensor, F&, int64_t, core::Rng&>
-  ProposalSource(F all)
+  requires std::is_invocable_r_v<torch::Tensor, F&, int64_t, core::Rng&> ProposalSource(F all)
       : part_([all = All(std::move(all))](int64_t n, core::Rng& rng, int64_t begin, int64_t end) {
           return all(n, rng).slice(0, begin, end);
         }) {}

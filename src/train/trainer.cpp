@@ -167,6 +167,7 @@ struct Trainer::Impl {
   }
 
   void build() {
+    if (leads) check_run_folder(options.folder, options.resume);
     check_data();
     if (leads) {
       open_folder();
@@ -179,7 +180,6 @@ struct Trainer::Impl {
   }
 
   void open_folder() {
-    check_run_folder(options.folder, options.resume);
     make_folder();
     take_lock();
     check_run_folder(options.folder, options.resume);  // nobody has begun meanwhile

@@ -49,7 +49,7 @@ const std::vector<std::pair<std::string, run::Layer>>& settings() {
   return list;
 }
 
-run::Config config_of(const std::string& setting) {
+run::Config rank_config(const std::string& setting) {
   run::Layer base{"test",
                   {{"data.source", "shapes"},
                    {"encoder.width", "8"},
@@ -85,7 +85,7 @@ void perform(const RankJob& job, const std::shared_ptr<dist::Group>& ranks) {
   watcher.stop_after = job.stop_after;
   if (ranks->rank() == 0) watcher.out.open(job.folder + ".losses", std::ios::app);
   Trainer trainer(
-      {.folder = {job.folder}, .config = config_of(job.setting), .resume = job.resume, .ranks = ranks},
+      {.folder = {job.folder}, .config = rank_config(job.setting), .resume = job.resume, .ranks = ranks},
       images, watcher);
   trainer.run(watcher.stop);
 }
