@@ -137,7 +137,8 @@ void label_splits(Listing& l, const std::string& test) {
     for (size_t i = 0; i < at_test.size(); ++i) l.labels.label[at_test[i]] = tests.label[i];
   } else if (tests.class_names.empty()) {
     l.labels.notes.push_back(fmt::format(
-        "{} has no class folders: its images have no labels (a CSV file can give them: data.labels_csv)", test));
+        "{} has no class folders: its images have no labels (a CSV file can give them: data.labels_csv)",
+        test));
   } else {
     core::usage_error(
         kFolderComponent,

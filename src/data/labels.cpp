@@ -117,7 +117,8 @@ Labels labels_from_folders(const std::vector<std::string>& files) {
   if (!deeper.empty()) {
     if (deeper.size() > 1)
       out.notes.push_back(
-          "sub-folders lie in sub-folders, so they do not count as classes; a CSV file (data.labels_csv) can label the images");
+          "sub-folders lie in sub-folders, so they do not count as classes; a CSV file (data.labels_csv) can "
+          "label the images");
     return out;
   }
   if (names.size() < 2 || inside * 2 <= files.size()) return out;

@@ -109,8 +109,8 @@ std::optional<nlohmann::json> ask_python(const fs::path& script, const std::vect
 }  // namespace
 
 std::optional<TorchvisionSpeed> bench_torchvision(const fs::path& script, double seconds) {
-  const auto json = ask_python(script, {std::to_string(seconds)},
-                               std::chrono::seconds(60 + static_cast<int>(4 * seconds)));
+  const auto json =
+      ask_python(script, {std::to_string(seconds)}, std::chrono::seconds(60 + static_cast<int>(4 * seconds)));
   if (!json || !json->contains("colour32")) return std::nullopt;
   return TorchvisionSpeed{json->value("torchvision", ""), json->value("colour32", 0.0),
                           json->value("gray28", 0.0)};
@@ -143,7 +143,8 @@ std::vector<DecodeSpeed> bench_decode(const fs::path& folder, int size, int64_t 
                                    {"ours, full scale", speed(0)}};
   // The names go by a file: there may be more than a command line holds.
   const Scratch list;
-  std::ofstream(list.path) << nlohmann::json(names).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::ofstream(list.path) << nlohmann::json(names).dump(-1, ' ', false,
+                                                         nlohmann::json::error_handler_t::replace);
   if (const auto json = ask_python(script, {list.path, std::to_string(size), std::to_string(larger)},
                                    std::chrono::minutes(10)))
     for (const auto& [name, value] : json->items())

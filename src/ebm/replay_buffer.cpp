@@ -138,8 +138,8 @@ void ReplayBuffer::fetch(PickedChains& picked) const {
   picked.chains.index_copy_(
       0, places,
       ranks_->exchange_rows(chains_.index_select(0, rows), route.send, route.receive).to(torch::kFloat32));
-  picked.counts.index_copy_(
-      0, places, ranks_->exchange_rows(counts_.index_select(0, rows), route.send, route.receive));
+  picked.counts.index_copy_(0, places,
+                            ranks_->exchange_rows(counts_.index_select(0, rows), route.send, route.receive));
 }
 
 void ReplayBuffer::put(const PickedChains& picked, const torch::Tensor& chains) {

@@ -132,7 +132,8 @@ NoiseReader RowsNoise::draw_ahead(const torch::Tensor& like, int64_t draws) {
     while (!out.empty()) {
       const int64_t draw = first / mine, at = first % mine;
       const auto n = std::min(static_cast<int64_t>(out.size()), mine - at);
-      core::fill_normal(key, static_cast<uint64_t>(start + draw * all + at), out.first(static_cast<size_t>(n)));
+      core::fill_normal(key, static_cast<uint64_t>(start + draw * all + at),
+                        out.first(static_cast<size_t>(n)));
       out = out.subspan(static_cast<size_t>(n));
       first += n;
     }

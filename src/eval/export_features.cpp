@@ -60,8 +60,7 @@ std::string image_name(const data::ImageSet& set, int64_t i) {
 void check_export_name(const fs::path& out) {
   if (out.extension() != ".npy")
     core::usage_error(
-        "eval",
-        fmt::format("{} does not end in .npy; features are written as a NumPy array", out.string()));
+        "eval", fmt::format("{} does not end in .npy; features are written as a NumPy array", out.string()));
 }
 
 Exported export_features(const run::Model& model, const data::ImageSet& set, const ExportOptions& o) {

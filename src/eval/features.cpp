@@ -74,10 +74,10 @@ Adapted adapt(data::ImageSet set, int64_t channels, const std::vector<int64_t>& 
   if (out.set.size() == 0) return out;
   const int64_t height = out.set.height(), width = out.set.width();
   if (height < kSmallest || width < kSmallest) {
-    core::usage_error("eval",
-                      fmt::format("images of '{}' are {} x {}; the encoder reads {} x {} or larger (of a folder: "
-                                  "data.image_size)",
-                                  out.set.name, width, height, kSmallest, kSmallest));
+    core::usage_error(
+        "eval", fmt::format("images of '{}' are {} x {}; the encoder reads {} x {} or larger (of a folder: "
+                            "data.image_size)",
+                            out.set.name, width, height, kSmallest, kSmallest));
   }
   if (out.set.channels() == 1 && channels == 3) {
     out.set.pixels = out.set.pixels.expand({-1, 3, -1, -1}).contiguous();
@@ -87,9 +87,10 @@ Adapted adapt(data::ImageSet set, int64_t channels, const std::vector<int64_t>& 
   } else if (out.set.channels() == 3 && channels == 1) {
     if (!grayscale) {
       core::usage_error(
-          "eval", fmt::format("the encoder reads grey images and '{}' is in colour; possible: converting them to "
-                              "grey, a grey set, or an encoder trained on colour images",
-                              out.set.name));
+          "eval",
+          fmt::format("the encoder reads grey images and '{}' is in colour; possible: converting them to "
+                      "grey, a grey set, or an encoder trained on colour images",
+                      out.set.name));
     }
     const auto luma = torch::tensor({0.299f, 0.587f, 0.114f}).view({1, 3, 1, 1});
     std::vector<torch::Tensor> parts;

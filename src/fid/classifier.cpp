@@ -218,7 +218,8 @@ fs::path cache_file(const fs::path& cache, std::string name, const std::string& 
 // Keeps the network for next time; returns what went wrong.
 std::string write_cache(const fs::path& file, const std::string& key, double accuracy, Network& net) {
   auto content = net.tensors();
-  content.metadata = {{"key", key}, {"digest", digest_of(content)}, {"accuracy", fmt::format("{}", accuracy)}};
+  content.metadata = {
+      {"key", key}, {"digest", digest_of(content)}, {"accuracy", fmt::format("{}", accuracy)}};
   try {
     std::error_code ec;
     fs::create_directories(file.parent_path(), ec);

@@ -4,9 +4,9 @@
 #include <torch/torch.h>
 
 #include <atomic>
-#include <deque>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <numeric>
 #include <thread>

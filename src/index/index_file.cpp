@@ -208,7 +208,8 @@ struct Mapping {
 
 namespace {
 
-// The file's head, after the file was mapped into `m`; throws unless it is an index of this version and whole.
+// The file's head, after the file was mapped into `m`; throws unless it is an index of this version and
+// whole.
 Head map_file(const fs::path& path, Mapping& m) {
   m.path = path;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -245,7 +246,8 @@ Head map_file(const fs::path& path, Mapping& m) {
   return head;
 }
 
-// The parts of a mapped file by their names, each inside the file and, where it has one, with the right checksum.
+// The parts of a mapped file by their names, each inside the file and, where it has one, with the right
+// checksum.
 struct Parts {
   const Mapping& file;
   std::map<std::string, std::pair<const char*, uint64_t>> parts;
@@ -257,7 +259,8 @@ struct Parts {
   template <class T = char>
   const T* get(const char* name, uint64_t count) const {
     const auto it = parts.find(name);
-    if (it == parts.end() || it->second.second != count * sizeof(T)) file.damaged(fmt::format("part {}", name));
+    if (it == parts.end() || it->second.second != count * sizeof(T))
+      file.damaged(fmt::format("part {}", name));
     return reinterpret_cast<const T*>(it->second.first);
   }
   template <class T>
@@ -331,7 +334,8 @@ void attach_references(const Parts& parts, int64_t dim, Mapping& m) {
   const uint64_t bytes = parts.size_of("references");
   if (bytes == 0) return;
   const auto width = static_cast<uint64_t>(dim);
-  if (dim < 1 || width > bytes / sizeof(float) || bytes % (sizeof(float) * width)) m.damaged("part references");
+  if (dim < 1 || width > bytes / sizeof(float) || bytes % (sizeof(float) * width))
+    m.damaged("part references");
   const auto rows = static_cast<int64_t>(bytes / sizeof(float)) / dim;
   m.references = parts.view<float>("references", {rows, dim}).clone();
 }

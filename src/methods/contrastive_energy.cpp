@@ -44,11 +44,11 @@ ebm::EnergyGrad ContrastiveEnergy::costate(const torch::Tensor& v) {
   torch::Tensor h;
   {
     torch::NoGradGuard no_grad;
-    h = encoder_.forward_head(v, cut_);
+    h = encoder_.forward_to_cut(v, cut_);
   }
   torch::AutoGradMode grad_on(true);
   h.requires_grad_();
-  const auto e = ebm::energy(head_.forward(encoder_.forward_tail(h, cut_)), references_, tau_);
+  const auto e = ebm::energy(head_.forward(encoder_.forward_from_cut(h, cut_)), references_, tau_);
   return {e.detach(), torch::autograd::grad({e.sum()}, {h})[0]};
 }
 
@@ -56,7 +56,7 @@ torch::Tensor ContrastiveEnergy::pull_back(const torch::Tensor& v, const torch::
   nn::FreezeParameters freeze({&encoder_, &head_});
   torch::AutoGradMode grad_on(true);
   const auto x = v.detach().requires_grad_();
-  return torch::autograd::grad({encoder_.forward_head(x, cut_)}, {x}, {p})[0];
+  return torch::autograd::grad({encoder_.forward_to_cut(x, cut_)}, {x}, {p})[0];
 }
 
 torch::Tensor ContrastiveEnergy::value(const torch::Tensor& v) {

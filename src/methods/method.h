@@ -91,8 +91,8 @@ struct StepInput {
   int64_t images() const { return total > 0 ? total : view1.size(0); }
 };
 
-/// One step's outcome: a scalar loss with its graph, and what to log. All of it is of the whole batch, the same
-/// on every rank; the graph leads to this rank's share.
+/// One step's outcome: a scalar loss with its graph, and what to log. All of it is of the whole batch, the
+/// same on every rank; the graph leads to this rank's share.
 struct StepOutput {
   torch::Tensor loss;
   std::vector<std::pair<std::string, double>> metrics;

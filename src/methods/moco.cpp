@@ -21,7 +21,10 @@ double units_of(const MocoOptions& o) {
 class Moco : public Method {
  public:
   Moco(const MethodOptions& options, const MethodContext& context)
-      : Method(options, context.ranks), o_(options.moco), key_(*encoder_, *head_), train_images_(context.train_images) {
+      : Method(options, context.ranks),
+        o_(options.moco),
+        key_(*encoder_, *head_),
+        train_images_(context.train_images) {
     if (o_.queue < 1)
       core::usage_error("methods.moco", fmt::format("moco.queue {} must be at least 1", o_.queue));
     // Random unit rows until real keys have come, as in the original work.
@@ -81,8 +84,8 @@ class Moco : public Method {
   double forward_units(int64_t) const override { return units_of(o_); }
 
  private:
-  // Queries of one view and keys of the other, [N, D] each, of all ranks: the queue takes keys in their global
-  // order.
+  // Queries of one view and keys of the other, [N, D] each, of all ranks: the queue takes keys in their
+  // global order.
   std::pair<torch::Tensor, torch::Tensor> compare(const torch::Tensor& query, const torch::Tensor& key,
                                                   int64_t total) {
     const auto q = head_->forward(encoder_->forward(query));

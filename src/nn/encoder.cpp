@@ -209,11 +209,11 @@ torch::Tensor Encoder::forward_reference(const torch::Tensor& x) {
   return run_stages(stem(x), 0, 4).mean({2, 3});
 }
 
-torch::Tensor Encoder::forward_head(const torch::Tensor& x, int cut) {
+torch::Tensor Encoder::forward_to_cut(const torch::Tensor& x, int cut) {
   return run_stages(stem(x), 0, static_cast<size_t>(cut));
 }
 
-torch::Tensor Encoder::forward_tail(const torch::Tensor& h, int cut) {
+torch::Tensor Encoder::forward_from_cut(const torch::Tensor& h, int cut) {
   return run_stages(h, static_cast<size_t>(cut), 4).mean({2, 3});
 }
 

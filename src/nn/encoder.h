@@ -63,7 +63,7 @@ struct ChainJob {
   double tau = 0.1;
   int64_t steps = 10;
   int64_t inner = 0;                   ///< YOPO's steps for each of these; 0 without
-  int cut = 0;                         ///< YOPO's layer, as of forward_head
+  int cut = 0;                         ///< YOPO's layer, as of forward_to_cut
   double step_size = 0.05, clamp = 1;  ///< clamp 0 switches it off
   torch::Tensor sigma;                 ///< [N] float
   /// Fills `out` with the numbers from `first` on of the run's noise [all steps, N, C, H, W].
@@ -131,9 +131,9 @@ class Encoder : public torch::nn::Module {
   /// The plain torch path, whatever backend is set.
   torch::Tensor forward_reference(const torch::Tensor& x);
   /// First part of the network up to a cut after a non-linearity: 0 after the stem, 1 after the first stage.
-  torch::Tensor forward_head(const torch::Tensor& x, int cut);
-  /// The rest of it: forward_tail(forward_head(x, cut), cut) == forward_reference(x).
-  torch::Tensor forward_tail(const torch::Tensor& h, int cut);
+  torch::Tensor forward_to_cut(const torch::Tensor& x, int cut);
+  /// The rest of it: forward_from_cut(forward_to_cut(x, cut), cut) == forward_reference(x).
+  torch::Tensor forward_from_cut(const torch::Tensor& h, int cut);
 
   /// Every convolution as weight and bias, without BatchNorm: the stem; conv1, conv2(, conv3)(, shortcut) of
   /// each block. Standardised ones join autograd where their raw weights ask for a gradient.

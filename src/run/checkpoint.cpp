@@ -284,8 +284,7 @@ core::SafeTensors read_slots(const CheckpointFile& file, const nlohmann::json& a
     }
     out.metadata = std::move(content.metadata);
   }
-  for (const auto& [name, list] : pieces)
-    out.tensors[name] = list.size() == 1 ? list[0] : torch::cat(list);
+  for (const auto& [name, list] : pieces) out.tensors[name] = list.size() == 1 ? list[0] : torch::cat(list);
   return out;
 }
 

@@ -1,8 +1,9 @@
 #pragma once
 // Checkpoints: <run>/checkpoints/step-00001200-r0.safetensors holds every tensor and, in its metadata, the
 // small state as JSON and a checksum; the replay buffer lies beside it in buffer-00001200-r0.safetensors and
-// is kept for the newest ones only. docs/decisions/0004 says why. Several ranks write a part of the buffer each,
-// buffer-00001200-r0-2of4.safetensors (docs/decisions/0030); the checkpoint, written last, names them all.
+// is kept for the newest ones only. docs/decisions/0004 says why. Several ranks write a part of the buffer
+// each, buffer-00001200-r0-2of4.safetensors (docs/decisions/0030); the checkpoint, written last, names them
+// all.
 
 #include <torch/types.h>
 
@@ -30,10 +31,10 @@ struct Position {
 /// One checkpoint in memory.
 struct Snapshot {
   Position position;
-  nlohmann::json small;       ///< method, guard, schedule state
-  core::SafeTensors tensors;  ///< "method/...", "optimizer/..."
-  core::SafeTensors buffer;   ///< "chains", "counts"; empty when there is none
-  int64_t slots = 0;          ///< read: of the whole buffer, of which `buffer` may be a part
+  nlohmann::json small;        ///< method, guard, schedule state
+  core::SafeTensors tensors;   ///< "method/...", "optimizer/..."
+  core::SafeTensors buffer;    ///< "chains", "counts"; empty when there is none
+  int64_t slots = 0;           ///< read: of the whole buffer, of which `buffer` may be a part
   nlohmann::json shards = {};  ///< to write: what write_shard() said on each rank, in place of `buffer`
 };
 

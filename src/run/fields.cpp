@@ -116,7 +116,7 @@ Field choice(const char* key, Access access, Names<E> names, const char* doc) {
 }
 
 // `name` is an expression on a Config; it saves writing the same lambda a hundred times.
-#define AT(name)            \
+#define MEMBER(name)        \
   [](Config & c) -> auto& { \
     return c.name;          \
   }
@@ -130,239 +130,247 @@ std::vector<Field> make_fields() {
   method_names.emplace_back(methods::kCustomMethod, methods::kCustomMethod);
   Names<std::string> archs = {{"resnet18", "resnet18"}, {"resnet34", "resnet34"}, {"resnet50", "resnet50"}};
 
-  add(choice<std::string>("method.name", AT(method.name), method_names, "what is learned"));
-  add(field("method.tau", AT(method.ebclr.objective.tau), "ebclr: temperature on squared distances",
+  add(choice<std::string>("method.name", MEMBER(method.name), method_names, "what is learned"));
+  add(field("method.tau", MEMBER(method.ebclr.objective.tau), "ebclr: temperature on squared distances",
             kPositive));
-  add(field("method.lambda", AT(method.ebclr.objective.lambda),
+  add(field("method.lambda", MEMBER(method.ebclr.objective.lambda),
             "ebclr: weight of the generative term; 0 switches it and the sampler off", kNotNegative));
-  add(field("method.gamma", AT(method.ebclr.objective.gamma),
+  add(field("method.gamma", MEMBER(method.ebclr.objective.gamma),
             "ebclr: weight of the discriminative term (generative use: lambda 1, gamma 0.1)", kNotNegative));
-  add(field("method.output_l2", AT(method.ebclr.objective.output_l2),
+  add(field("method.output_l2", MEMBER(method.ebclr.objective.output_l2),
             "ebclr: weight of the squared output norms, inside the generative term", kNotNegative));
-  add(field("method.view_l2", AT(method.ebclr.objective.view_l2),
+  add(field("method.view_l2", MEMBER(method.ebclr.objective.view_l2),
             "ebclr: the same for view 1 alone and outside of it, so that lambda 0 can have it too",
             kNotNegative));
   add(choice<ebm::Discriminative>(
-      "method.discriminative", AT(method.ebclr.objective.discriminative),
+      "method.discriminative", MEMBER(method.ebclr.objective.discriminative),
       {{"symmetric", ebm::Discriminative::kSymmetric}, {"one_way", ebm::Discriminative::kOneWay}},
       "ebclr: anchors of the discriminative term"));
-  add(choice<ebm::Marginal>("method.marginal", AT(method.ebclr.objective.marginal),
+  add(choice<ebm::Marginal>("method.marginal", MEMBER(method.ebclr.objective.marginal),
                             {{"approx1", ebm::Marginal::kApprox1}, {"approx2", ebm::Marginal::kApprox2}},
                             "ebclr: views that approximate the marginal: N or 2N - 1"));
 
-  add(choice<ebm::SamplerKind>("sampler.kind", AT(method.ebclr.sampler.kind),
+  add(choice<ebm::SamplerKind>("sampler.kind", MEMBER(method.ebclr.sampler.kind),
                                {{"msgld", ebm::SamplerKind::kMsgld},
                                 {"sgld", ebm::SamplerKind::kSgld},
                                 {"yopo", ebm::SamplerKind::kYopo}},
                                "how chains move"));
-  add(field("sampler.chains", AT(method.ebclr.chains),
+  add(field("sampler.chains", MEMBER(method.ebclr.chains),
             "chains per update; 0: one per image (the paper), below 1: that share of the batch",
             kNotNegative));
-  add(field("sampler.steps", AT(method.ebclr.sampler.steps), "T: steps per update of the weights",
+  add(field("sampler.steps", MEMBER(method.ebclr.sampler.steps), "T: steps per update of the weights",
             kAtLeastOne));
-  add(field("sampler.step_size", AT(method.ebclr.sampler.step_size), "alpha", kPositive));
-  add(field("sampler.clamp", AT(method.ebclr.sampler.clamp),
+  add(field("sampler.step_size", MEMBER(method.ebclr.sampler.step_size), "alpha", kPositive));
+  add(field("sampler.clamp", MEMBER(method.ebclr.sampler.clamp),
             "delta: bound of each gradient entry; 0 switches the proximal form off", kNotNegative));
-  add(field("sampler.decay", AT(method.ebclr.sampler.decay),
+  add(field("sampler.decay", MEMBER(method.ebclr.sampler.decay),
             "K: visits after which the noise is at sigma_min", kPositive));
-  add(field("sampler.sigma_min", AT(method.ebclr.sampler.sigma_min), "least noise", kNotNegative));
-  add(field("sampler.sigma_max", AT(method.ebclr.sampler.sigma_max), "noise of fresh chains", kNotNegative));
-  add(field("sampler.outer", AT(method.ebclr.sampler.outer), "yopo: full gradients (M)", kAtLeastOne));
-  add(field("sampler.inner", AT(method.ebclr.sampler.inner), "yopo: steps per full gradient (N)",
+  add(field("sampler.sigma_min", MEMBER(method.ebclr.sampler.sigma_min), "least noise", kNotNegative));
+  add(field("sampler.sigma_max", MEMBER(method.ebclr.sampler.sigma_max), "noise of fresh chains",
+            kNotNegative));
+  add(field("sampler.outer", MEMBER(method.ebclr.sampler.outer), "yopo: full gradients (M)", kAtLeastOne));
+  add(field("sampler.inner", MEMBER(method.ebclr.sampler.inner), "yopo: steps per full gradient (N)",
             kAtLeastOne));
-  add(field("sampler.cut", AT(method.ebclr.cut), "yopo: 0 cuts after the stem, 1 after the first stage",
+  add(field("sampler.cut", MEMBER(method.ebclr.cut), "yopo: 0 cuts after the stem, 1 after the first stage",
             {0, 1}));
-  add(field("adaptive.on", AT(method.ebclr.adaptive.on),
+  add(field("adaptive.on", MEMBER(method.ebclr.adaptive.on),
             "raise sampler.steps when chains stay above the energy of data (long runs)"));
-  add(field("adaptive.window", AT(method.ebclr.adaptive.window), "steps over which the mean gap is taken",
+  add(field("adaptive.window", MEMBER(method.ebclr.adaptive.window), "steps over which the mean gap is taken",
             kAtLeastOne));
-  add(field("adaptive.threshold", AT(method.ebclr.adaptive.threshold),
+  add(field("adaptive.threshold", MEMBER(method.ebclr.adaptive.threshold),
             "mean gap above which steps are added"));
-  add(field("adaptive.increment", AT(method.ebclr.adaptive.increment), "steps added at once", kAtLeastOne));
-  add(field("adaptive.limit", AT(method.ebclr.adaptive.limit), "most steps", kAtLeastOne));
+  add(field("adaptive.increment", MEMBER(method.ebclr.adaptive.increment), "steps added at once",
+            kAtLeastOne));
+  add(field("adaptive.limit", MEMBER(method.ebclr.adaptive.limit), "most steps", kAtLeastOne));
   add(choice<ebm::BalanceKind>(
-      "balance.kind", AT(method.ebclr.balance.kind),
+      "balance.kind", MEMBER(method.ebclr.balance.kind),
       {{"none", ebm::BalanceKind::kNone},
        {"step_size", ebm::BalanceKind::kStepSize},
        {"steps", ebm::BalanceKind::kSteps},
        {"lambda", ebm::BalanceKind::kLambda}},
       "setting that follows the gap E(samples) - E(data), so that sampler and energy "
       "keep step"));
-  add(field("balance.target", AT(method.ebclr.balance.target), "wanted mean gap"));
-  add(field("balance.width", AT(method.ebclr.balance.width),
+  add(field("balance.target", MEMBER(method.ebclr.balance.target), "wanted mean gap"));
+  add(field("balance.width", MEMBER(method.ebclr.balance.width),
             "distance from the target at which a correction is at its largest", kPositive));
-  add(field("balance.rate", AT(method.ebclr.balance.rate),
+  add(field("balance.rate", MEMBER(method.ebclr.balance.rate),
             "largest correction: a factor of exp(rate) or its inverse", kPositive));
-  add(field("balance.window", AT(method.ebclr.balance.window),
+  add(field("balance.window", MEMBER(method.ebclr.balance.window),
             "steps between corrections, over which the mean gap is taken", kAtLeastOne));
-  add(field("balance.low", AT(method.ebclr.balance.low),
+  add(field("balance.low", MEMBER(method.ebclr.balance.low),
             "least value of the setting; 0: a tenth of the configured one", kNotNegative));
-  add(field("balance.high", AT(method.ebclr.balance.high),
+  add(field("balance.high", MEMBER(method.ebclr.balance.high),
             "largest value; 0: ten times the configured one (steps: four times)", kNotNegative));
-  add(field("balance.increment", AT(method.ebclr.balance.increment),
+  add(field("balance.increment", MEMBER(method.ebclr.balance.increment),
             "above 0: add this where the gap is above the target and never go back (adaptive.* is this rule)",
             kNotNegative));
-  add(field("buffer.size", AT(method.ebclr.buffer.size),
+  add(field("buffer.size", MEMBER(method.ebclr.buffer.size),
             "|B|: chains kept, with one chain per image; with fewer it shrinks in proportion", kAtLeastOne));
-  add(field("buffer.rho", AT(method.ebclr.buffer.rho), "probability that a picked chain starts anew",
+  add(field("buffer.rho", MEMBER(method.ebclr.buffer.rho), "probability that a picked chain starts anew",
             kProbability));
   add(choice<methods::Proposal>(
-      "buffer.proposal", AT(method.ebclr.proposal),
+      "buffer.proposal", MEMBER(method.ebclr.proposal),
       {{"data", methods::Proposal::kData}, {"uniform", methods::Proposal::kUniform}},
       "q0: where new chains start"));
-  add(choice<bool>("buffer.dtype", AT(method.ebclr.buffer.half), {{"float32", false}, {"float16", true}},
+  add(choice<bool>("buffer.dtype", MEMBER(method.ebclr.buffer.half), {{"float32", false}, {"float16", true}},
                    "storage of chains"));
 
-  add(choice<std::string>("encoder.arch", AT(method.encoder.arch), archs, "depth"));
-  add(field("encoder.width", AT(method.encoder.width), "channels of the stem (64 in the paper)", {1, 1024}));
-  add(choice<Norm>("encoder.norm", AT(method.encoder.norm),
+  add(choice<std::string>("encoder.arch", MEMBER(method.encoder.arch), archs, "depth"));
+  add(field("encoder.width", MEMBER(method.encoder.width), "channels of the stem (64 in the paper)",
+            {1, 1024}));
+  add(choice<Norm>("encoder.norm", MEMBER(method.encoder.norm),
                    {{"none", Norm::kNone}, {"batch", Norm::kBatch}, {"sws", Norm::kSws}},
                    "normalisation: none, BatchNorm, or scaled weight standardisation"));
-  add(field("encoder.skip", AT(method.encoder.skip), "sws: first factor of each residual branch (SkipInit)",
-            kNotNegative));
-  add(choice<Activation>("encoder.activation", AT(method.encoder.activation),
+  add(field("encoder.skip", MEMBER(method.encoder.skip),
+            "sws: first factor of each residual branch (SkipInit)", kNotNegative));
+  add(choice<Activation>("encoder.activation", MEMBER(method.encoder.activation),
                          {{"leaky_relu", Activation::kLeakyRelu}, {"relu", Activation::kRelu}},
                          "non-linearity (leaky slope 0.2)"));
-  add(choice<Init>("encoder.init", AT(method.encoder.init),
+  add(choice<Init>("encoder.init", MEMBER(method.encoder.init),
                    {{"torch", Init::kTorch}, {"residual", Init::kResidual}},
                    "first weights: libtorch's, or scaled for a norm-free net"));
   add(choice<Stem>(
-      "encoder.stem", AT(method.encoder.stem),
+      "encoder.stem", MEMBER(method.encoder.stem),
       {{"cifar", Stem::kCifar}, {"imagenet", Stem::kImagenet}, {"patch", Stem::kPatch}},
       "what stands before the first stage: 3x3 at full resolution, 7x7 with stride 2 and max pooling "
       "(from about 96 pixels), or 4x4 with stride 4"));
-  add(field("head.out", AT(method.head.out), "output dimension of the projection", kAtLeastOne));
-  add(field("head.hidden", AT(method.head.hidden),
+  add(field("head.out", MEMBER(method.head.out), "output dimension of the projection", kAtLeastOne));
+  add(field("head.hidden", MEMBER(method.head.hidden),
             "hidden width of the projection; 0: as wide as the features", kNotNegative));
-  add(field("head.layers", AT(method.head.layers), "layers of the projection", {1, 3}));
-  add(field("head.hidden_norm", AT(method.head.hidden_norm), "BatchNorm after hidden layers"));
-  add(field("head.output_norm", AT(method.head.output_norm), "BatchNorm after the last layer"));
-  add(field("head.output_affine", AT(method.head.output_affine),
+  add(field("head.layers", MEMBER(method.head.layers), "layers of the projection", {1, 3}));
+  add(field("head.hidden_norm", MEMBER(method.head.hidden_norm), "BatchNorm after hidden layers"));
+  add(field("head.output_norm", MEMBER(method.head.output_norm), "BatchNorm after the last layer"));
+  add(field("head.output_affine", MEMBER(method.head.output_affine),
             "BatchNorm after the last layer: with weight and bias"));
-  add(choice<Activation>("head.activation", AT(method.head.activation),
+  add(choice<Activation>("head.activation", MEMBER(method.head.activation),
                          {{"leaky_relu", Activation::kLeakyRelu}, {"relu", Activation::kRelu}},
                          "non-linearity of the heads"));
 
-  add(field("simclr.temperature", AT(method.simclr.temperature), "of the cosine", kPositive));
-  add(field("moco.temperature", AT(method.moco.temperature), "of the cosine", kPositive));
-  add(field("moco.momentum", AT(method.moco.momentum), "of the key network", kProbability));
-  add(field("moco.queue", AT(method.moco.queue), "keys kept", kAtLeastOne));
-  add(field("moco.symmetric", AT(method.moco.symmetric), "each view once as query, once as key"));
-  add(field("simsiam.predictor_hidden", AT(method.simsiam.predictor_hidden), "bottleneck of the predictor",
-            kAtLeastOne));
-  add(field("simsiam.fixed_predictor_lr", AT(method.simsiam.fixed_predictor_lr),
+  add(field("simclr.temperature", MEMBER(method.simclr.temperature), "of the cosine", kPositive));
+  add(field("moco.temperature", MEMBER(method.moco.temperature), "of the cosine", kPositive));
+  add(field("moco.momentum", MEMBER(method.moco.momentum), "of the key network", kProbability));
+  add(field("moco.queue", MEMBER(method.moco.queue), "keys kept", kAtLeastOne));
+  add(field("moco.symmetric", MEMBER(method.moco.symmetric), "each view once as query, once as key"));
+  add(field("simsiam.predictor_hidden", MEMBER(method.simsiam.predictor_hidden),
+            "bottleneck of the predictor", kAtLeastOne));
+  add(field("simsiam.fixed_predictor_lr", MEMBER(method.simsiam.fixed_predictor_lr),
             "the schedule does not touch the predictor"));
-  add(field("simsiam.stop_gradient", AT(method.simsiam.stop_gradient), "off only to see the collapse"));
-  add(field("byol.momentum", AT(method.byol.momentum), "of the target at the start", kProbability));
-  add(field("byol.momentum_end", AT(method.byol.momentum_end), "of the target at the end of the cosine",
+  add(field("simsiam.stop_gradient", MEMBER(method.simsiam.stop_gradient), "off only to see the collapse"));
+  add(field("byol.momentum", MEMBER(method.byol.momentum), "of the target at the start", kProbability));
+  add(field("byol.momentum_end", MEMBER(method.byol.momentum_end), "of the target at the end of the cosine",
             kProbability));
-  add(field("byol.predictor_hidden", AT(method.byol.predictor_hidden), "hidden width of the predictor",
+  add(field("byol.predictor_hidden", MEMBER(method.byol.predictor_hidden), "hidden width of the predictor",
             kAtLeastOne));
 
-  add(field("data.source", AT(data.source), "name of a set, or a folder of images"));
-  add(field("data.root", AT(data.data_root),
+  add(field("data.source", MEMBER(data.source), "name of a set, or a folder of images"));
+  add(field("data.root", MEMBER(data.data_root),
             "where named sets are kept; empty: $EBCLR_DATA or the user's cache"));
-  add(field("data.limit", AT(data.limit), "train images, class-balanced; 0: all", kNotNegative));
-  add(field("data.limit_test", AT(data.limit_test), "test images; 0: all", kNotNegative));
-  add(field("data.validation", AT(data.validation),
+  add(field("data.limit", MEMBER(data.limit), "train images, class-balanced; 0: all", kNotNegative));
+  add(field("data.limit_test", MEMBER(data.limit_test), "test images; 0: all", kNotNegative));
+  add(field("data.validation", MEMBER(data.validation),
             "train images held out to take the place of the test images, to choose settings on; 0: none",
             kNotNegative));
   add(choice<data::CacheKind>(
-      "data.cache", AT(data.cache),
+      "data.cache", MEMBER(data.cache),
       {{"auto", data::CacheKind::kAuto},
        {"memory", data::CacheKind::kMemory},
        {"disk", data::CacheKind::kDisk},
        {"none", data::CacheKind::kNone}},
       "folders: decoded images are kept in a file and mapped; auto does so from 64 MB on, memory "
       "copies them to memory, none decodes at every start"));
-  add(field("data.image_size", AT(data.image_size), "folders: short side after resizing; 0: 32",
+  add(field("data.image_size", MEMBER(data.image_size), "folders: short side after resizing; 0: 32",
             kNotNegative));
-  add(field("data.grayscale", AT(data.grayscale), "folders: read as one channel"));
-  add(field("data.labels_csv", AT(data.labels_csv), "folders: CSV of path,label"));
-  add(field("data.test_fraction", AT(data.test_fraction), "folders: part held out for testing",
+  add(field("data.grayscale", MEMBER(data.grayscale), "folders: read as one channel"));
+  add(field("data.labels_csv", MEMBER(data.labels_csv), "folders: CSV of path,label"));
+  add(field("data.test_fraction", MEMBER(data.test_fraction), "folders: part held out for testing",
             kProbability));
 
   add(choice<data::Scope>(
-      "augment.scope", AT(views.scope), {{"image", data::Scope::kImage}, {"batch", data::Scope::kBatch}},
+      "augment.scope", MEMBER(views.scope), {{"image", data::Scope::kImage}, {"batch", data::Scope::kBatch}},
       "a random draw per image, or one for a whole batch (as the paper's released code)"));
-  add(field("augment.crop_min", AT(views.crop_min), "least area of the crop", kProbability));
-  add(field("augment.crop_max", AT(views.crop_max), "largest area of the crop", kProbability));
-  add(field("augment.ratio_min", AT(views.ratio_min), "least width over height of the crop", kPositive));
-  add(field("augment.ratio_max", AT(views.ratio_max), "largest width over height of the crop", kPositive));
-  add(field("augment.flip", AT(views.flip), "probability of a horizontal flip", kProbability));
-  add(field("augment.jitter", AT(views.jitter), "probability of colour jitter", kProbability));
-  add(field("augment.brightness", AT(views.brightness), "strength of the jitter", kNotNegative));
-  add(field("augment.contrast", AT(views.contrast), "strength of the jitter", kNotNegative));
-  add(field("augment.saturation", AT(views.saturation), "strength of the jitter", kNotNegative));
-  add(field("augment.hue", AT(views.hue), "strength of the jitter", {0, 0.5}));
-  add(field("augment.grayscale", AT(views.grayscale), "probability of losing colour", kProbability));
-  add(field("augment.blur", AT(views.blur), "probability of a Gaussian blur", kProbability));
-  add(field("augment.blur_kernel", AT(views.blur_kernel), "odd size of the blur's kernel", {1, 31}));
-  add(field("augment.blur_sigma_min", AT(views.blur_sigma_min), "least width of the blur", kPositive));
-  add(field("augment.blur_sigma_max", AT(views.blur_sigma_max), "largest width of the blur", kPositive));
-  add(field("augment.noise", AT(views.noise), "standard deviation of added noise, in [0,1] scale",
+  add(field("augment.crop_min", MEMBER(views.crop_min), "least area of the crop", kProbability));
+  add(field("augment.crop_max", MEMBER(views.crop_max), "largest area of the crop", kProbability));
+  add(field("augment.ratio_min", MEMBER(views.ratio_min), "least width over height of the crop", kPositive));
+  add(field("augment.ratio_max", MEMBER(views.ratio_max), "largest width over height of the crop",
+            kPositive));
+  add(field("augment.flip", MEMBER(views.flip), "probability of a horizontal flip", kProbability));
+  add(field("augment.jitter", MEMBER(views.jitter), "probability of colour jitter", kProbability));
+  add(field("augment.brightness", MEMBER(views.brightness), "strength of the jitter", kNotNegative));
+  add(field("augment.contrast", MEMBER(views.contrast), "strength of the jitter", kNotNegative));
+  add(field("augment.saturation", MEMBER(views.saturation), "strength of the jitter", kNotNegative));
+  add(field("augment.hue", MEMBER(views.hue), "strength of the jitter", {0, 0.5}));
+  add(field("augment.grayscale", MEMBER(views.grayscale), "probability of losing colour", kProbability));
+  add(field("augment.blur", MEMBER(views.blur), "probability of a Gaussian blur", kProbability));
+  add(field("augment.blur_kernel", MEMBER(views.blur_kernel), "odd size of the blur's kernel", {1, 31}));
+  add(field("augment.blur_sigma_min", MEMBER(views.blur_sigma_min), "least width of the blur", kPositive));
+  add(field("augment.blur_sigma_max", MEMBER(views.blur_sigma_max), "largest width of the blur", kPositive));
+  add(field("augment.noise", MEMBER(views.noise), "standard deviation of added noise, in [0,1] scale",
             kNotNegative));
-  add(field("augment.gray_full", AT(views.gray_full), "grey images: also flip and blur"));
+  add(field("augment.gray_full", MEMBER(views.gray_full), "grey images: also flip and blur"));
 
-  add(choice<OptimizerKind>("optimizer.kind", AT(optimizer.kind),
+  add(choice<OptimizerKind>("optimizer.kind", MEMBER(optimizer.kind),
                             {{"adam", OptimizerKind::kAdam}, {"sgd", OptimizerKind::kSgd}},
                             "libtorch's optimizer"));
-  add(field("optimizer.lr", AT(optimizer.lr), "learning rate; 0: the paper's rule by method and batch size",
-            kNotNegative));
-  add(field("optimizer.weight_decay", AT(optimizer.weight_decay), "L2 decay", kNotNegative));
-  add(field("optimizer.momentum", AT(optimizer.momentum), "sgd: momentum", kProbability));
-  add(field("optimizer.beta1", AT(optimizer.beta1), "adam", kProbability));
-  add(field("optimizer.beta2", AT(optimizer.beta2), "adam", kProbability));
-  add(choice<ScheduleKind>("optimizer.schedule", AT(optimizer.schedule),
+  add(field("optimizer.lr", MEMBER(optimizer.lr),
+            "learning rate; 0: the paper's rule by method and batch size", kNotNegative));
+  add(field("optimizer.weight_decay", MEMBER(optimizer.weight_decay), "L2 decay", kNotNegative));
+  add(field("optimizer.momentum", MEMBER(optimizer.momentum), "sgd: momentum", kProbability));
+  add(field("optimizer.beta1", MEMBER(optimizer.beta1), "adam", kProbability));
+  add(field("optimizer.beta2", MEMBER(optimizer.beta2), "adam", kProbability));
+  add(choice<ScheduleKind>("optimizer.schedule", MEMBER(optimizer.schedule),
                            {{"constant", ScheduleKind::kConstant}, {"cosine", ScheduleKind::kCosine}},
                            "learning rate over the run"));
-  add(field("optimizer.warmup_epochs", AT(optimizer.warmup_epochs), "linear warm-up", kNotNegative));
-  add(field("optimizer.clip_norm", AT(optimizer.clip_norm), "global bound of the gradient norm; 0: off",
+  add(field("optimizer.warmup_epochs", MEMBER(optimizer.warmup_epochs), "linear warm-up", kNotNegative));
+  add(field("optimizer.clip_norm", MEMBER(optimizer.clip_norm), "global bound of the gradient norm; 0: off",
             kNotNegative));
 
-  add(field("train.epochs", AT(train.epochs), "passes over the train images", kAtLeastOne));
-  add(field("train.batch_size", AT(train.batch_size), "images per step", kAtLeastOne));
-  add(field("train.seed", AT(train.seed), "decides every random draw"));
-  add(field("guard.tries", AT(guard.tries), "roll-backs after divergence before giving up", kNotNegative));
-  add(field("guard.lr_factor", AT(guard.lr_factor), "learning rate factor after each of them", {1e-6, 1}));
-  add(field("guard.healthy", AT(guard.healthy),
+  add(field("train.epochs", MEMBER(train.epochs), "passes over the train images", kAtLeastOne));
+  add(field("train.batch_size", MEMBER(train.batch_size), "images per step", kAtLeastOne));
+  add(field("train.seed", MEMBER(train.seed), "decides every random draw"));
+  add(field("guard.tries", MEMBER(guard.tries), "roll-backs after divergence before giving up",
+            kNotNegative));
+  add(field("guard.lr_factor", MEMBER(guard.lr_factor), "learning rate factor after each of them",
+            {1e-6, 1}));
+  add(field("guard.healthy", MEMBER(guard.healthy),
             "healthy steps beyond a checkpoint before it is one to go back to; at most an epoch",
             kAtLeastOne));
-  add(field("guard.recover", AT(guard.recover),
+  add(field("guard.recover", MEMBER(guard.recover),
             "healthy steps beyond the last fault after which the tries are counted anew", kAtLeastOne));
-  add(field("guard.max_gap", AT(guard.max_gap),
+  add(field("guard.max_gap", MEMBER(guard.max_gap),
             "ebclr: |E(samples) - E(data)| that counts as divergence; 0: nine tenths of what tau allows",
             kNotNegative));
-  add(field("guard.max_output_norm", AT(guard.max_output_norm), "mean output norm that counts as divergence",
+  add(field("guard.max_output_norm", MEMBER(guard.max_output_norm),
+            "mean output norm that counts as divergence", kPositive));
+  add(field("guard.max_grad_norm", MEMBER(guard.max_grad_norm), "gradient norm that counts as divergence",
             kPositive));
-  add(field("guard.max_grad_norm", AT(guard.max_grad_norm), "gradient norm that counts as divergence",
-            kPositive));
-  add(field("guard.collapse", AT(guard.collapse),
+  add(field("guard.collapse", MEMBER(guard.collapse),
             "the projections count as collapsed when their spread falls below this part of 1/sqrt(D)",
             kNotNegative));
-  add(field("guard.collapse_epochs", AT(guard.collapse_epochs),
+  add(field("guard.collapse_epochs", MEMBER(guard.collapse_epochs),
             "a collapse within so many epochs is a fault: back, with a lower rate; later it is a warning",
             kNotNegative));
-  add(field("checkpoint.every_epochs", AT(checkpoint.every_epochs), "epochs between checkpoints",
+  add(field("checkpoint.every_epochs", MEMBER(checkpoint.every_epochs), "epochs between checkpoints",
             kAtLeastOne));
-  add(field("checkpoint.minutes", AT(checkpoint.minutes), "also a checkpoint after so many minutes",
+  add(field("checkpoint.minutes", MEMBER(checkpoint.minutes), "also a checkpoint after so many minutes",
             kPositive));
-  add(field("checkpoint.keep_every", AT(checkpoint.keep_every),
+  add(field("checkpoint.keep_every", MEMBER(checkpoint.keep_every),
             "epochs between checkpoints that are kept for good; 0: none", kNotNegative));
-  add(field("checkpoint.keep_last", AT(checkpoint.keep_last), "newest checkpoints kept", kAtLeastOne));
-  add(field("log.every", AT(log.every), "steps between lines of metrics.jsonl", kAtLeastOne));
-  add(field("log.samples_every", AT(log.samples_every), "epochs between pictures of chains; 0: never",
+  add(field("checkpoint.keep_last", MEMBER(checkpoint.keep_last), "newest checkpoints kept", kAtLeastOne));
+  add(field("log.every", MEMBER(log.every), "steps between lines of metrics.jsonl", kAtLeastOne));
+  add(field("log.samples_every", MEMBER(log.samples_every), "epochs between pictures of chains; 0: never",
             kNotNegative));
-  add(field("log.tensorboard", AT(log.tensorboard),
+  add(field("log.tensorboard", MEMBER(log.tensorboard),
             "write event files for TensorBoard beside metrics.jsonl"));
-  add(field("monitor.knn_every", AT(monitor.knn_every), "epochs between kNN checks while training; 0: off",
-            kNotNegative));
-  add(field("monitor.train", AT(monitor.train), "train images of that check", kAtLeastOne));
-  add(field("monitor.test", AT(monitor.test), "test images of that check", kAtLeastOne));
-  add(field("monitor.probe", AT(monitor.probe),
+  add(field("monitor.knn_every", MEMBER(monitor.knn_every),
+            "epochs between kNN checks while training; 0: off", kNotNegative));
+  add(field("monitor.train", MEMBER(monitor.train), "train images of that check", kAtLeastOne));
+  add(field("monitor.test", MEMBER(monitor.test), "test images of that check", kAtLeastOne));
+  add(field("monitor.probe", MEMBER(monitor.probe),
             "labelled folder or CSV of path,label to watch by, apart from the train images"));
   return f;
 }
+
+#undef MEMBER
 
 }  // namespace
 

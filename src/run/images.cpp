@@ -76,10 +76,10 @@ void check_same_images(const RunFolder& folder, const data::ImageList& now, cons
   if (!list || now.empty()) return;
   const auto changes = data::compare(*list, now);
   if (changes.none()) return;
-  core::usage_error(
-      "train", fmt::format("{}: not the images that this run was trained on: {}; put them back, say "
-                           "where they are now, or start a new run",
-                           source, changes.text()));
+  core::usage_error("train",
+                    fmt::format("{}: not the images that this run was trained on: {}; put them back, say "
+                                "where they are now, or start a new run",
+                                source, changes.text()));
 }
 
 data::SourceOptions absolute(data::SourceOptions source) {

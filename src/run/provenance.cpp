@@ -58,8 +58,7 @@ std::string Session::text() const {
   return fmt::format("{} (code {}), {}{}{}, {}{} thread{}", version, code, engine,
                      instructions.empty() ? "" : " " + instructions,
                      device.empty() || device == "cpu" ? "" : " on " + device,
-                     ranks == 1 ? "" : fmt::format("{} ranks of ", ranks), threads,
-                     threads == 1 ? "" : "s");
+                     ranks == 1 ? "" : fmt::format("{} ranks of ", ranks), threads, threads == 1 ? "" : "s");
 }
 
 bool Session::same_arithmetic(const Session& other) const {

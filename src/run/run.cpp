@@ -53,8 +53,8 @@ std::vector<CheckpointInfo> Run::checkpoints() const {
 Model Run::load(const std::string& which) const {
   const auto all = checkpoints();
   if (all.empty())
-    core::usage_error("run", fmt::format("{}: has no checkpoint; resume its training first",
-                                         folder_.root.string()));
+    core::usage_error("run",
+                      fmt::format("{}: has no checkpoint; resume its training first", folder_.root.string()));
   if (which == "last") {
     // A damaged newest one gives way to the one before, as in resume.
     std::string why;

@@ -88,7 +88,7 @@ TEST(Encoder, CutsComposeToTheWhole) {
   const auto x = torch::randn({2, 3, 20, 20});
   const auto want = encoder.forward_reference(x);
   for (int cut : {0, 1})
-    EXPECT_TRUE(torch::equal(encoder.forward_tail(encoder.forward_head(x, cut), cut), want));
+    EXPECT_TRUE(torch::equal(encoder.forward_from_cut(encoder.forward_to_cut(x, cut), cut), want));
 }
 
 // torchvision.models.resnet18().state_dict(): 122 entries, two of them of the classifier that we leave out.
@@ -118,14 +118,14 @@ TEST(Stem, ImagenetComputesWhatItsLayersSay) {
   auto h = torch::conv2d(x, encoder.conv1->weight, encoder.conv1->bias, 2, 3);
   h = torch::max_pool2d(torch::leaky_relu(h, 0.2), 3, 2, 1);
   EXPECT_EQ(h.sizes(), (std::vector<int64_t>{2, 8, 8, 6}));
-  EXPECT_TRUE(torch::equal(encoder.forward_head(x, 0), h));
-  EXPECT_TRUE(torch::equal(encoder.forward_tail(h, 0), encoder.forward(x)));
+  EXPECT_TRUE(torch::equal(encoder.forward_to_cut(x, 0), h));
+  EXPECT_TRUE(torch::equal(encoder.forward_from_cut(h, 0), encoder.forward(x)));
 }
 
 TEST(Stem, PatchTouchesEachPixelOnce) {
   Encoder encoder({.width = 8, .stem = Stem::kPatch}, 4);
   auto x = torch::randn({1, 3, 32, 20}).requires_grad_();
-  const auto h = encoder.forward_head(x, 0);
+  const auto h = encoder.forward_to_cut(x, 0);
   EXPECT_EQ(h.sizes(), (std::vector<int64_t>{1, 8, 8, 5}));
   // The gradient of one place of the stem's output reaches its own 4 x 4 pixels and nothing else.
   const auto g = torch::autograd::grad({h[0].select(1, 2).select(1, 3).sum()}, {x})[0].abs().sum(1)[0];
@@ -144,13 +144,14 @@ TEST(Stem, AllTakeTheSmallestAndLargeImages) {
   torch::NoGradGuard guard;
   for (auto stem : {Stem::kCifar, Stem::kImagenet, Stem::kPatch}) {
     EXPECT_EQ(Encoder({.width = 8, .norm = Norm::kSws, .stem = stem}, 0)
-                  .forward_head(torch::zeros({1, 3, 32, 32}), 0)
+                  .forward_to_cut(torch::zeros({1, 3, 32, 32}), 0)
                   .size(2),
               32 / stem_stride(stem));
     Encoder encoder({.width = 8, .stem = stem}, 0);
     for (int64_t size : {16, 64, 128}) {
       EXPECT_EQ(encoder.forward(torch::randn({1, 3, size, size})).sizes(), (std::vector<int64_t>{1, 64}));
-      EXPECT_EQ(encoder.forward_head(torch::zeros({1, 3, size, size}), 0).size(2), size / stem_stride(stem));
+      EXPECT_EQ(encoder.forward_to_cut(torch::zeros({1, 3, size, size}), 0).size(2),
+                size / stem_stride(stem));
     }
   }
   testing::expect_error(

@@ -130,7 +130,7 @@ TEST(Standardised, CutsComposeToTheWhole) {
   const auto x = torch::randn({2, 3, 20, 20});
   const auto want = encoder.forward_reference(x);
   for (int cut : {0, 1})
-    EXPECT_TRUE(torch::equal(encoder.forward_tail(encoder.forward_head(x, cut), cut), want));
+    EXPECT_TRUE(torch::equal(encoder.forward_from_cut(encoder.forward_to_cut(x, cut), cut), want));
 }
 
 }  // namespace

@@ -60,8 +60,8 @@ TEST(ImportTorchvision, FoldsItsNormalisationIntoTheFirstLayer) {
   const auto mean = torch::tensor({0.485f, 0.456f, 0.406f}).view({1, 3, 1, 1}),
              deviation = torch::tensor({0.229f, 0.224f, 0.225f}).view({1, 3, 1, 1});
   // Where the border does not reach, the stems agree to rounding.
-  const auto want = theirs.forward_head((pixels - mean) / deviation, 0).slice(2, 2, 14).slice(3, 2, 14);
-  const auto got = model.encoder->forward_head(pixels * 2 - 1, 0).slice(2, 2, 14).slice(3, 2, 14);
+  const auto want = theirs.forward_to_cut((pixels - mean) / deviation, 0).slice(2, 2, 14).slice(3, 2, 14);
+  const auto got = model.encoder->forward_to_cut(pixels * 2 - 1, 0).slice(2, 2, 14).slice(3, 2, 14);
   EXPECT_LT(testing::relative_error(got, want), 1e-5);
 }
 
