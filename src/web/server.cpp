@@ -471,6 +471,8 @@ void Server::start() {
       s.port = std::max(0, s.http.bind_to_any_port(s.options.host.c_str()));
     } else if (s.http.bind_to_port(s.options.host.c_str(), port)) {
       s.port = port;
+    } else {
+      s.http.stop();  // from 0.15 on the library binds nothing after a failure until it is stopped
     }
   }
   if (s.port == 0)
