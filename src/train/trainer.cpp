@@ -494,7 +494,8 @@ struct Trainer::Impl {
   }
 
   Outcome train(const std::atomic<bool>& stop) {
-    Outcome outcome{.loss = metrics->last_loss()};
+    Outcome outcome;
+    outcome.loss = metrics->last_loss();
     last_checkpoint = interval_start = Clock::now();
     while (position.step < total_steps && !ranks->any(stop)) {
       writer->poll();

@@ -109,6 +109,16 @@ says 0 "rank 1 has another configuration"
 says 1 "seed: 7"
 [ ! -e differs ] || fail "a refused run left a folder"
 
+# A rank that cannot write its part says so to the others.
+limited() { (trap '' XFSZ; ulimit -f 200; exec "$@"); }
+port=$(free_port) pids=()
+rank 0 2 "$EBCLR" train "${LONG[@]}" --out full
+rank 1 2 limited "$EBCLR" train "${LONG[@]}" --out full
+all_ended 1
+says 0 "rank 1 ended: "
+says 1 "cannot be written"
+[ ! -e full ] || fail "a run that could not begin left $(find full)"
+
 # A port in use, a rank that never comes, a master that nobody reaches.
 EBCLR_JOIN_SECONDS=4
 port=$(free_port) pids=()

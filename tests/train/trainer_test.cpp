@@ -161,9 +161,9 @@ TEST(Trainer, FallsBackFromADamagedCheckpoint) {
     const auto& newest = files.back();
     EXPECT_EQ(newest.step, 14);
     if (std::string(damage) == "truncated") fs::resize_file(newest.path, fs::file_size(newest.path) / 2);
-    if (std::string(damage) == "missing buffer") fs::remove(newest.buffer);
+    if (std::string(damage) == "missing buffer") fs::remove(newest.buffer.at(0));
     if (std::string(damage) == "flipped" || std::string(damage) == "buffer") {
-      const auto path = std::string(damage) == "flipped" ? newest.path : newest.buffer;
+      const auto path = std::string(damage) == "flipped" ? newest.path : newest.buffer.at(0);
       std::fstream f(path, std::ios::in | std::ios::out | std::ios::binary);
       f.seekp(-100, std::ios::end);
       f.put('\x55');
