@@ -14,7 +14,6 @@
 #include "data/image_set.h"
 #include "density/density.h"
 #include "density/samples.h"
-#include "ebm/objective.h"
 #include "images.h"
 #include "index/build.h"
 #include "index/search.h"
@@ -63,8 +62,7 @@ class Encoder {
   py::object energy(const py::object& images, int64_t references, int64_t batch) {
     need_density(references);
     return to_numpy(compute(images, batch, [&](const torch::Tensor& x) {
-      return ebm::energy(model_.head->forward(model_.encoder->forward(x)), density_->references,
-                         density_->options.objective.tau);
+      return density::energy_of(*density_, model_.head->forward(model_.encoder->forward(x)));
     }));
   }
 

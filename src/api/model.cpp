@@ -106,16 +106,14 @@ namespace {
 /// The model's energy for samplers of the caller.
 class ModelEnergy : public Energy {
  public:
-  explicit ModelEnergy(const density::Density& d)
-      : energy_(*d.model.encoder, *d.model.head, d.references, d.options.objective.tau, d.options.cut),
-        model_(d.model) {}
+  explicit ModelEnergy(const density::Density& d) : energy_(density::energy_function(d)), model_(d.model) {}
   Value evaluate(const torch::Tensor& v) override {
-    auto value = energy_.evaluate(v);
+    auto value = energy_->evaluate(v);
     return {value.energy, value.grad};
   }
 
  private:
-  methods::ContrastiveEnergy energy_;
+  std::unique_ptr<methods::NetworkEnergy> energy_;
   run::Model model_;  // keeps the networks alive
 };
 
@@ -164,11 +162,8 @@ torch::Tensor Model::embed(const torch::Tensor& images, Output output) const {
 }
 
 torch::Tensor Model::energy(const torch::Tensor& images) const {
-  return api::translated([&] {
-    const auto& d = impl_->density();
-    return ebm::energy(impl_->outputs(images, Output::kProjection), d.references.to(torch::kCPU),
-                       d.options.objective.tau);
-  });
+  return api::translated(
+      [&] { return density::energy_of(impl_->density(), impl_->outputs(images, Output::kProjection)); });
 }
 
 void Model::reference(const torch::Tensor& images) {
@@ -178,8 +173,8 @@ void Model::reference(const torch::Tensor& images) {
     if (impl_->loaded) {
       impl_->loaded->references = f;
     } else {
-      impl_->loaded =
-          density::Density{impl_->model, impl_->run.config().method.ebclr, nullptr, f, impl_->options.device};
+      impl_->loaded = density::Density{impl_->model,          impl_->run.config().method.ebclr,   nullptr, f,
+                                       impl_->options.device, density::learns_classes(impl_->run)};
     }
   });
 }
@@ -207,8 +202,7 @@ Samples Model::sample(const SampleOptions& o) const {
     ModelEnergy energy(d);
     Noise noise(o.seed);
     const auto value = [&](const torch::Tensor& v) {
-      return ebm::energy(impl_->outputs(v, Output::kProjection), d.references.to(torch::kCPU),
-                         d.options.objective.tau);
+      return density::energy_of(d, impl_->outputs(v, Output::kProjection));
     };
     Samples out;
     out.energy_start = value(start);

@@ -11,6 +11,7 @@
 #include "cli/eval_command.h"
 #include "cli/export_command.h"
 #include "cli/fid_command.h"
+#include "cli/finetune_command.h"
 #include "cli/import_command.h"
 #include "cli/index_command.h"
 #include "cli/outliers_command.h"
@@ -43,6 +44,7 @@ void add_commands(CLI::App& app) {
   add_outliers_command(app);
   add_browse_command(app);
   add_classify_command(app);
+  add_finetune_command(app);
   add_export_command(app);
   add_fid_command(app);
   add_plot_command(app);

@@ -83,12 +83,19 @@ BenchOptions row_of(const BenchArgs& a, const std::string& method, const std::st
           .instructions = a.instructions};
 }
 
+// Those that learn from images alone: made-up ones have no labels.
+std::vector<std::string> measurable_methods() {
+  auto names = methods::method_names();
+  std::erase(names, methods::kSupervised);
+  return names;
+}
+
 // Every combination that was asked for.
 std::vector<BenchOptions> combinations(const BenchArgs& a, bool with_methods) {
   std::vector<BenchOptions> out;
   auto methods = with_methods ? a.methods : std::vector<std::string>{"ebclr"};
   const bool all = methods == std::vector<std::string>{"all"};
-  if (all) methods = methods::method_names();
+  if (all) methods = measurable_methods();
   for (const auto& method : methods)
     for (const auto& image : a.images)
       for (int64_t width : a.widths)
@@ -439,7 +446,7 @@ void add_step(CLI::App& c, BenchArgs& a) {
   c.add_option("--chains", a.chains, "EBCLR's chains a step: 0 one per image, below 1 a share of the batch")
       ->check(CLI::Range(0.0, 4096.0))
       ->capture_default_str();
-  std::vector<std::string> names = methods::method_names();
+  auto names = measurable_methods();
   names.push_back("all");
   c.add_option("--method", a.methods, "Methods, or all")
       ->delimiter(',')

@@ -32,6 +32,11 @@ void export_run(const ExportArgs& a) {
   run::Model model;
   torch::Tensor references;
   if (part == exporting::Part::kEnergy) {
+    if (run.config().method.name == methods::kSupervised)
+      core::usage_error("export",
+                        fmt::format("{} has classes: export --part projection, whose outputs are their "
+                                    "logits; the energy is -logsumexp of them",
+                                    a.folder));
     if (run.config().method.name != "ebclr")
       core::usage_error("export", fmt::format("{} is a run of {}, which learns no energy; export --part "
                                               "features or projection",

@@ -31,12 +31,20 @@ namespace fs = std::filesystem;
 /// The run's density at a checkpoint.
 density::Density load(const run::Run& run, const std::string& checkpoint, const std::string& data_root,
                       const std::string& moved, const Runtime& runtime, int64_t references, int64_t seed) {
-  if (run.config().method.name != "ebclr")
+  const auto& method = run.config().method;
+  const bool joint = method.name == methods::kSupervised && method.ebclr.objective.lambda > 0;
+  if (method.name == methods::kSupervised && !joint) {
+    fmt::print(stderr,
+               "warning: {} learnt classes alone, no density; its energy is that of its logits (finetune "
+               "--joint learns both)\n",
+               run.folder().root.string());
+  } else if (method.name != "ebclr" && !joint) {
     fmt::print(
         stderr,
         "warning: {} was trained by {}, which learns no density; its energies only say how near an image's "
         "projection is to those of train images\n",
-        run.folder().root.string(), run.config().method.name);
+        run.folder().root.string(), method.name);
+  }
   return density::load_density(run, {.checkpoint = checkpoint,
                                      .data_root = data_root,
                                      .data = moved,

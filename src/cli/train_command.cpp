@@ -9,12 +9,11 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
-#include "cli/config_options.h"
+#include "cli/finetune_command.h"
 #include "cli/progress.h"
 #include "cli/ranks.h"
-#include "cli/runtime.h"
-#include "cli/watch_command.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "data/catalog.h"
@@ -31,11 +30,9 @@ namespace {
 namespace fs = std::filesystem;
 
 struct TrainArgs {
-  ConfigOptions config;
-  RuntimeOptions runtime;
-  WatchOptions watch;
-  std::string out, resume, budget, probe;
-  bool quiet = false, json = false;
+  ConfigOptions config = {};
+  TrainingOptions training = {};
+  std::string out = {}, resume = {}, budget = {}, probe = {};
 };
 
 // What the command line asks for before anything is measured or loaded.
@@ -207,12 +204,12 @@ void train(TrainArgs a, const std::shared_ptr<dist::Group>& ranks) {
   Plan p = make_plan(a, *ranks, warnings);
   const bool resume = !a.resume.empty();
   if (leads) train::check_run_folder(p.folder, resume);  // before minutes are spent on reading images
-  const auto runtime = apply(a.runtime);
-  TrainProgress shown(a.quiet);
+  const auto runtime = apply(a.training.runtime);
+  TrainProgress shown(a.training.quiet);
   train::Observer unseen;
   train::Observer& progress = leads ? shown : unseen;
   for (const auto& w : warnings) progress.on_warning(w);
-  const bool silent = a.quiet || a.json || !leads;
+  const bool silent = a.training.silent() || !leads;
   std::vector<run::Layer> chosen;
   if (p.chosen) choose_settings(p, chosen, silent);
   p.config.data = run::absolute(p.config.data);
@@ -226,56 +223,25 @@ void train(TrainArgs a, const std::shared_ptr<dist::Group>& ranks) {
         fmt::format("monitor.knn_every needs labels, and {} has images without; give --probe FOLDER|CSV "
                     "or set it to 0",
                     sets.train.name));
-  auto images = std::make_shared<data::ImageSet>(std::move(sets.train));
   if (p.chosen) {
-    if (leads) choose_length(p, chosen, *images, runtime, a.budget, silent, ranks->world());
+    if (leads) choose_length(p, chosen, sets.train, runtime, a.budget, silent, ranks->world());
     p.config = rank_0s(p.config, *ranks);
     p.config.data = run::absolute(p.config.data);
   }
-  const bool labelled = images->labelled();
   // Watched by default where there is something to watch by.
   if (!resume && (p.chosen || !a.probe.empty()) && p.config.monitor.knn_every == 0 &&
-      (labelled || !a.probe.empty()))
+      (sets.train.labelled() || !a.probe.empty()))
     p.config.monitor.knn_every = std::max<int64_t>(1, p.config.train.epochs / 10);
+  perform({.config = p.config, .folder = p.folder, .resume = resume, .sets = std::move(sets)}, a.training,
+          runtime, progress, ranks);
+}
 
-  LivePage page(leads ? a.watch : WatchOptions{}, {p.folder.root}, p.folder.root.string());
-  train::Trainer trainer({.folder = p.folder,
-                          .config = p.config,
-                          .resume = resume,
-                          .device = runtime.device,
-                          .engine = runtime.engine,
-                          .ranks = ranks,
-                          .loader_threads = runtime.threads},
-                         images, progress);
-  if (!resume && leads) run::write_image_list(p.folder, sets.list);
-  for (const auto& problem : sets.problems)
-    trainer.log(fmt::format("unreadable: {}: {}", problem.path, problem.reason));
-  if (leads) set_monitor(trainer, p.config, *images, sets.test, runtime.threads);
-  catch_interrupts(ranks->alone() ? 0 : 5);
-  const auto outcome = trainer.run(interrupted());
-  const std::string root = p.folder.root.string();
-  if (a.json && leads) {
-    nlohmann::ordered_json j = {{"run", root},
-                                {"finished", outcome.finished},
-                                {"step", outcome.position.step},
-                                {"epoch", outcome.position.epoch},
-                                {"seconds", outcome.position.seconds},
-                                {"forward_units", outcome.position.forward_units},
-                                {"loss", outcome.loss},
-                                {"unreadable", nlohmann::ordered_json::array()}};
-    for (const auto& f : sets.problems) j["unreadable"].push_back({{"file", f.path}, {"reason", f.reason}});
-    fmt::print("{}\n", j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
-  }
-  if (!outcome.finished) {
-    if (leads)
-      fmt::print(stderr,
-                 "\ninterrupted at step {}; everything is saved. Continue with:\n  ebclr train --resume {}\n",
-                 outcome.position.step, root);
-    throw core::Error(core::ExitCode::kInterrupted, "", "");
-  }
-  if (silent) return;
+// Where to look next.
+void print_next(const std::string& root, bool labelled, bool classes) {
   fmt::print("run folder: {}\n", root);
-  if (labelled) {
+  if (classes) {
+    fmt::print("next: ebclr classify {} --data FOLDER --out predictions.csv\n", root);
+  } else if (labelled) {
     fmt::print("next: ebclr eval knn {}\n", root);
   } else {
     fmt::print(
@@ -286,6 +252,67 @@ void train(TrainArgs a, const std::shared_ptr<dist::Group>& ranks) {
 }
 
 }  // namespace
+
+void continue_run(const std::string& folder, const ConfigOptions& changes, const TrainingOptions& options) {
+  with_ranks(
+      [&](const auto& ranks) { train({.config = changes, .training = options, .resume = folder}, ranks); },
+      /*announce=*/false);
+}
+
+void perform(Training t, const TrainingOptions& o, const Runtime& runtime, train::Observer& progress,
+             const std::shared_ptr<dist::Group>& ranks) {
+  const bool leads = ranks->rank() == 0;
+  auto images = std::make_shared<data::ImageSet>(std::move(t.sets.train));
+  const std::string root = t.folder.root.string();
+  LivePage page(leads ? o.watch : WatchOptions{}, {t.folder.root}, root);
+  train::Trainer trainer({.folder = t.folder,
+                          .config = t.config,
+                          .resume = t.resume,
+                          .device = runtime.device,
+                          .engine = runtime.engine,
+                          .ranks = ranks,
+                          .loader_threads = runtime.threads},
+                         images, progress);
+  if (!t.resume && leads) run::write_image_list(t.folder, t.sets.list);
+  for (const auto& problem : t.sets.problems)
+    trainer.log(fmt::format("unreadable: {}: {}", problem.path, problem.reason));
+  if (leads) set_monitor(trainer, t.config, *images, t.sets.test, runtime.threads);
+  catch_interrupts(ranks->alone() ? 0 : 5);
+  const auto outcome = trainer.run(interrupted());
+  std::optional<index::Tuned> tuned;
+  if (leads && outcome.finished && t.config.method.name == methods::kSupervised)
+    tuned = judge_run(t.folder, t.config, trainer.method(), *images, t.sets.test, runtime);
+  if (o.json && leads) {
+    nlohmann::ordered_json j = {{"run", root},
+                                {"finished", outcome.finished},
+                                {"step", outcome.position.step},
+                                {"epoch", outcome.position.epoch},
+                                {"seconds", outcome.position.seconds},
+                                {"forward_units", outcome.position.forward_units},
+                                {"loss", outcome.loss},
+                                {"unreadable", nlohmann::ordered_json::array()}};
+    for (const auto& f : t.sets.problems) j["unreadable"].push_back({{"file", f.path}, {"reason", f.reason}});
+    if (tuned) add_tuned(j, *tuned);
+    fmt::print("{}\n", j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  }
+  if (!outcome.finished) {
+    if (leads)
+      fmt::print(stderr,
+                 "\ninterrupted at step {}; everything is saved. Continue with:\n  ebclr train --resume {}\n",
+                 outcome.position.step, root);
+    throw core::Error(core::ExitCode::kInterrupted, "", "");
+  }
+  if (o.silent() || !leads) return;
+  if (tuned) print_tuned(*tuned);
+  print_next(root, images->labelled(), tuned.has_value());
+}
+
+void add_training_options(CLI::App& command, TrainingOptions& o) {
+  command.add_flag("--quiet", o.quiet, "Warnings and errors only");
+  command.add_flag("--json", o.json, "Print the outcome as JSON");
+  add_watch_options(command, o.watch);
+  add_runtime_options(command, o.runtime);
+}
 
 void add_train_command(CLI::App& app) {
   auto a = std::make_shared<TrainArgs>();
@@ -299,10 +326,7 @@ void add_train_command(CLI::App& app) {
   command->add_option(
       "--probe", a->probe,
       "Labelled folder, or CSV of path,label, to watch training by; apart from the train images");
-  command->add_flag("--quiet", a->quiet, "Warnings and errors only");
-  command->add_flag("--json", a->json, "Print the outcome as JSON");
-  add_watch_options(*command, a->watch);
-  add_runtime_options(*command, a->runtime);
+  add_training_options(*command, a->training);
   command->callback([a] { with_ranks([&](const auto& ranks) { train(*a, ranks); }, /*announce=*/false); });
 }
 

@@ -18,6 +18,7 @@ struct SourceOptions {
   int64_t image_size = 0;                ///< folders: short side after resizing, centre-cropped; 0: 32
   bool grayscale = false;                ///< folders: read as one channel
   std::string labels_csv = {};           ///< folders: CSV of path,label for a part of the images
+  bool labelled = false;                 ///< only images that have a label
   double test_fraction = 0.1;            ///< folders: seeded part that becomes the test split
   uint64_t seed = 0;                     ///< of that split, of `limit` and of `shapes`
   int64_t limit = 0;                     ///< train images, class-balanced; 0: all

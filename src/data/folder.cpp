@@ -191,12 +191,45 @@ std::optional<Parts> parts_of_list(const Listing& l, const ImageList& list) {
   return out;
 }
 
+// With data.labelled, images without a label are in neither split.
+void leave_out_unlabelled(const Listing& l, Parts& parts) {
+  const auto known = [&](int64_t i) { return l.labels.label[static_cast<size_t>(i)] != kNoLabel; };
+  for (auto* part : {&parts.train, &parts.test}) {
+    const auto end = std::stable_partition(part->begin(), part->end(), known);
+    parts.rest.insert(parts.rest.end(), end, part->end());
+    part->erase(end, part->end());
+  }
+  if (parts.train.empty())
+    core::usage_error(kFolderComponent,
+                      fmt::format("{}: no image has a label; give some with --labels FILE.csv, or sort them "
+                                  "into one folder per class",
+                                  l.folder.string()));
+}
+
+// A seeded, stratified part of all images (data.labelled: of those with a label) for testing.
+Parts held_out_parts(const Listing& l, const SourceOptions& o) {
+  Parts parts;
+  std::vector<int64_t> all(l.files.size()), labels;
+  std::iota(all.begin(), all.end(), int64_t{0});
+  if (o.labelled) {
+    parts.train = all;
+    leave_out_unlabelled(l, parts);
+    all = parts.train;
+  }
+  for (const auto i : all) labels.push_back(l.labels.label[static_cast<size_t>(i)]);
+  const auto [rest, held] = hold_out(torch::tensor(labels, torch::kInt64), o.test_fraction, o.seed);
+  parts.train = chosen(all, rest);
+  parts.test = chosen(all, held);
+  return parts;
+}
+
 Parts make_parts(Listing& l, const SourceOptions& o, const LoadContext& context) {
   const auto test = test_beside_train(l.folder);
   const bool splits = !test.empty() && o.labels_csv.empty();
   if (splits) label_splits(l, test);
   if (context.list && !context.list->empty())
     if (auto parts = parts_of_list(l, *context.list)) {
+      if (o.labelled) leave_out_unlabelled(l, *parts);
       limit_part(label_tensor(l.labels), parts->train, context.limit, o.seed, parts->rest);
       limit_part(label_tensor(l.labels), parts->test, context.limit, o.seed, parts->rest);
       return *parts;
@@ -209,12 +242,9 @@ Parts make_parts(Listing& l, const SourceOptions& o, const LoadContext& context)
        : l.files[i].starts_with(test + "/") ? parts.test
                                             : parts.rest)
           .push_back(static_cast<int64_t>(i));
+    if (o.labelled) leave_out_unlabelled(l, parts);
   } else {
-    std::vector<int64_t> all(l.files.size());
-    std::iota(all.begin(), all.end(), int64_t{0});
-    const auto [rest, held] = hold_out(labels, o.test_fraction, o.seed);
-    parts.train = chosen(all, rest);
-    parts.test = chosen(all, held);
+    parts = held_out_parts(l, o);
   }
   limit_part(labels, parts.train, o.limit, o.seed, parts.rest);
   limit_part(labels, parts.test, o.limit_test, o.seed, parts.rest);

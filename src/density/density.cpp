@@ -10,6 +10,7 @@
 #include "density/proposals.h"
 #include "dist/rows.h"
 #include "ebm/objective.h"
+#include "methods/contrastive_energy.h"
 #include "run/images.h"
 
 namespace ebclr::density {
@@ -20,6 +21,10 @@ constexpr int64_t kOld = 1 << 20;
 constexpr int64_t kBatch = 256;  // changes speed and memory only
 }  // namespace
 
+bool learns_classes(const run::Run& run) {
+  return run.config().method.name == methods::kSupervised;
+}
+
 Density load_density(const run::Run& run, const DensityOptions& o) {
   auto model = run.load(o.checkpoint);
   engine::place(*model.encoder, model.head.get(), o.placement);
@@ -27,7 +32,8 @@ Density load_density(const run::Run& run, const DensityOptions& o) {
 }
 
 Density density_of(const run::Run& run, run::Model model, const DensityOptions& o) {
-  Density d{std::move(model), run.config().method.ebclr, nullptr, {}, o.placement.device};
+  Density d{std::move(model),   run.config().method.ebclr, nullptr, {},
+            o.placement.device, learns_classes(run)};
   if (d.model.balance > 0)
     methods::apply_balance(d.options, d.model.balance);  // chains move as they did last
   auto source = run.config().data;
@@ -53,12 +59,24 @@ torch::Tensor outputs(const run::Model& model, const torch::Tensor& images, torc
   return torch::cat(parts);
 }
 
+torch::Tensor energy_of(const Density& d, const torch::Tensor& f) {
+  const auto outputs = f.to(torch::kCPU);
+  return d.classes ? ebm::class_energy(outputs)
+                   : ebm::energy(outputs, d.references.to(torch::kCPU), d.options.objective.tau);
+}
+
+std::unique_ptr<methods::NetworkEnergy> energy_function(const Density& d) {
+  if (d.classes)
+    return std::make_unique<methods::ClassEnergy>(*d.model.encoder, *d.model.head, d.options.cut);
+  return std::make_unique<methods::ContrastiveEnergy>(*d.model.encoder, *d.model.head, d.references,
+                                                      d.options.objective.tau, d.options.cut);
+}
+
 torch::Tensor energies(const Density& density, const data::ImageSet& set,
                        const std::shared_ptr<dist::Group>& ranks) {
   if (set.size() == 0)
     core::usage_error(kComponent,
                       fmt::format("'{}' has no {} images to compute energies of", set.name, set.split));
-  const auto references = density.references.to(torch::kCPU);
   const auto found = dist::compute_rows(
       *ranks, {.total = set.size(),
                .batch = kBatch,
@@ -68,7 +86,7 @@ torch::Tensor energies(const Density& density, const data::ImageSet& set,
                                 density.device);
                }});
   if (ranks->rank() != 0) return found.flatten();
-  return ebm::energy(found, references, density.options.objective.tau);
+  return energy_of(density, found);
 }
 
 ChainStarts::ChainStarts(const run::Run& run, const Density& density, const std::string& init, uint64_t seed)

@@ -15,6 +15,10 @@
 #include "methods/method.h"
 #include "run/run.h"
 
+namespace ebclr::methods {
+class NetworkEnergy;
+}
+
 namespace ebclr::density {
 
 struct DensityOptions {
@@ -33,7 +37,11 @@ struct Density {
   std::shared_ptr<const data::ImageSet> images;  ///< the run's train images
   torch::Tensor references;                      ///< outputs of views of them, [M, D] on the device
   torch::Device device = torch::kCPU;
+  bool classes = false;  ///< outputs are logits of classes: the energy is that of JEM, without references
 };
+
+/// Are the outputs of this run's head logits of classes?
+bool learns_classes(const run::Run& run);
 
 /// Loads the network to its device and computes the outputs of reference views.
 Density load_density(const run::Run& run, const DensityOptions& options);
@@ -42,6 +50,11 @@ Density density_of(const run::Run& run, run::Model model, const DensityOptions& 
 
 /// Network outputs f(v) of images float [N, C, H, W], in batches -> [N, D] on the device.
 torch::Tensor outputs(const run::Model& model, const torch::Tensor& images, torch::Device device);
+
+/// E of network outputs [N, D] -> [N] on the CPU.
+torch::Tensor energy_of(const Density& density, const torch::Tensor& outputs);
+/// E(v) as samplers want it; the density's networks must outlive it.
+std::unique_ptr<methods::NetworkEnergy> energy_function(const Density& density);
 
 /// E(v) of every image of a set (already fit for the encoder, see eval::adapt), [N] on the CPU; [0] on ranks
 /// other than 0.

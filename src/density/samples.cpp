@@ -30,12 +30,11 @@ class WatchedEnergy : public ebm::Energy {
 
 DrawnSamples draw_samples(const Density& density, torch::Tensor start, const SampleOptions& o) {
   const auto& method = density.options;
-  methods::ContrastiveEnergy energy(*density.model.encoder, *density.model.head, density.references,
-                                    method.objective.tau, method.cut);
-  WatchedEnergy watched(energy, o.steps, o.progress);
+  const auto energy = energy_function(density);
+  WatchedEnergy watched(*energy, o.steps, o.progress);
   ebm::CounterNoise noise(core::make_key({o.seed, static_cast<uint64_t>(core::Stream::kLangevin)}));
   DrawnSamples out;
-  out.energy_start = energy.value(start).to(torch::kCPU);
+  out.energy_start = energy->value(start).to(torch::kCPU);
   auto sampler = method.sampler;
   if (sampler.kind == ebm::SamplerKind::kYopo) sampler.kind = ebm::SamplerKind::kMsgld;  // exact steps here
   auto v = std::move(start);
@@ -47,7 +46,7 @@ DrawnSamples draw_samples(const Density& density, torch::Tensor start, const Sam
     done += sampler.steps;
   }
   out.samples = v;
-  out.energy_end = energy.value(v).to(torch::kCPU);
+  out.energy_end = energy->value(v).to(torch::kCPU);
   out.out_of_range = v.abs().gt(1).to(torch::kFloat32).mean().item<double>();
   return out;
 }

@@ -23,6 +23,10 @@ torch::Tensor pair_logits(const torch::Tensor& z, const torch::Tensor& z_other, 
   return (z.matmul(z_other.t()) * 2 - 2) / tau;
 }
 
+torch::Tensor class_energy(const torch::Tensor& logits) {
+  return -torch::logsumexp(logits, 1);
+}
+
 torch::Tensor energy(const torch::Tensor& f, const torch::Tensor& references, double tau) {
   return -torch::logsumexp(pair_logits(unit_rows(f), unit_rows(references), tau), 1);
 }

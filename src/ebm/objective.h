@@ -31,6 +31,9 @@ torch::Tensor pair_logits(const torch::Tensor& z, const torch::Tensor& z_other, 
 /// E(v; {v'_m}) = -logsumexp_m(-||z - z'_m||^2 / tau): f [N, D], references [M, D] -> [N].
 torch::Tensor energy(const torch::Tensor& f, const torch::Tensor& references, double tau);
 
+/// JEM's energy of class logits: E(v) = -logsumexp_y(logits(v)[y]): [N, K] -> [N].
+torch::Tensor class_energy(const torch::Tensor& logits);
+
 /// Approximation 2 for data views: anchor n of view 1 against all 2N - 1 other views -> [N].
 torch::Tensor energy_among_views(const torch::Tensor& f1, const torch::Tensor& f2, double tau);
 

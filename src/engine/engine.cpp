@@ -242,7 +242,7 @@ class NativeBackend : public nn::EncoderBackend {
       return features;
     }
     State::Weights& weights = state_->steady();
-    refresh(weights, parameters, memory->parameters, norm, memory->input_gradient);
+    refresh(weights, parameters, memory->parameters, norm, memory->input_gradient, wants_taps(x));
     if (memory->input_gradient) return SampleFunction::apply(x, memory);
     const Tensor images = x.contiguous();
     Tensor features = torch::empty({x.size(0), state_->network.features()}, x.options().requires_grad(false));
@@ -334,9 +334,17 @@ class NativeBackend : public nn::EncoderBackend {
     }
   }
 
-  /// Transforms the weights again if a parameter has changed since.
+  /// Few images: reading transformed weights, four times as large as the plain ones, would be most of the
+  /// time.
+  bool wants_taps(const Tensor& x) const {
+    return state_->network.wants_taps(static_cast<int>(x.size(0)), static_cast<int>(x.size(2)),
+                                      static_cast<int>(x.size(3)));
+  }
+
+  /// Transforms the weights again if a parameter has changed since, or if something is missing.
   void refresh(State::Weights& weights, const std::vector<Tensor>& parameters,
-               const std::vector<cpu::ConvParameters>& pointers, bool fold, bool backward) {
+               const std::vector<cpu::ConvParameters>& pointers, bool fold, bool backward,
+               bool few_images = false) {
     Fingerprint now;
     for (const Tensor& p : parameters) now.add(p);
     if (fold) {
@@ -345,12 +353,15 @@ class NativeBackend : public nn::EncoderBackend {
         now.add(layer.norm->running_var);
       }
     }
-    const bool taps = state_->taps && backward;
-    if (now == weights.made_from && (weights.set.has_backward || !backward) &&
-        (weights.set.has_taps || !taps)) {
-      return;
+    bool taps = few_images || (state_->taps && backward);
+    if (now == weights.made_from) {
+      if ((weights.set.has_backward || !backward) && (weights.set.has_taps || !taps)) return;
+      // What is there stays: callers of both kinds may take turns.
+      backward = backward || weights.set.has_backward;
+      taps = taps || weights.set.has_taps;
+    } else {
+      ++weights.generation;
     }
-    if (!(now == weights.made_from)) ++weights.generation;
     state_->network.load(weights.set, pointers, {.fold = fold, .backward = backward, .taps = taps});
     weights.made_from = now;
   }

@@ -210,8 +210,12 @@ Looked look(const Looker& looker, const fs::path& folder, const std::vector<std:
       core::usage_error(kBuildComponent, "the encoder computes values that are not finite; train it anew");
     out.features.narrow(0, i, m).copy_(on_cpu / norm.clamp_min(1e-12));
     torch::Tensor energy;
-    if (looker.references.defined())
-      energy = ebm::energy(looker.model.head->forward(f).to(torch::kCPU), looker.references, looker.info.tau);
+    if (looker.references.defined()) {
+      const auto outputs = looker.model.head->forward(f).to(torch::kCPU);
+      energy = looker.info.method == methods::kSupervised
+                   ? ebm::class_energy(outputs)
+                   : ebm::energy(outputs, looker.references, looker.info.tau);
+    }
     for (int64_t r = 0; r < m; ++r) {
       auto& record = out.records[static_cast<size_t>(i + r)];
       record.norm = norm[r].item<float>();

@@ -127,6 +127,12 @@ Classified classify(const torch::Tensor& features, const torch::Tensor& labels,
   return out;
 }
 
+torch::Tensor classify_split(const eval::Labelled& train, const torch::Tensor& test, int64_t classes,
+                             uint64_t seed) {
+  torch::NoGradGuard no_grad;
+  return logits_of(fit(train.features, train.labels, classes, seed), test);
+}
+
 std::vector<int64_t> suggest(const torch::Tensor& features, const torch::Tensor& labels,
                              const torch::Tensor& probabilities, int64_t count) {
   const auto open = labels.lt(0).nonzero().flatten();

@@ -32,6 +32,10 @@ struct Classified {
 Classified classify(const torch::Tensor& features, const torch::Tensor& labels,
                     const std::vector<std::string>& class_names, const ClassifyOptions& options);
 
+/// What the same classifier, trained on `train` alone, makes of the features `test`: logits [N, C].
+torch::Tensor classify_split(const eval::Labelled& train, const torch::Tensor& test, int64_t classes,
+                             uint64_t seed);
+
 /// Rows of unlabelled images that are worth a label most: uncertain ones that differ from each other.
 std::vector<int64_t> suggest(const torch::Tensor& features, const torch::Tensor& labels,
                              const torch::Tensor& probabilities, int64_t count);

@@ -10,13 +10,21 @@ namespace ebclr::methods {
 
 ContrastiveEnergy::ContrastiveEnergy(nn::Encoder& encoder, nn::Head& head, torch::Tensor references,
                                      double tau, int cut)
-    : encoder_(encoder), head_(head), references_(references.detach()), tau_(tau), cut_(cut) {}
+    : NetworkEnergy(encoder, head, cut), references_(references.detach()), tau_(tau) {}
 
-ebm::EnergyGrad ContrastiveEnergy::evaluate(const torch::Tensor& v) {
+torch::Tensor ContrastiveEnergy::of_outputs(const torch::Tensor& f) const {
+  return ebm::energy(f, references_, tau_);
+}
+
+torch::Tensor ClassEnergy::of_outputs(const torch::Tensor& f) const {
+  return ebm::class_energy(f);
+}
+
+ebm::EnergyGrad NetworkEnergy::evaluate(const torch::Tensor& v) {
   nn::FreezeParameters freeze({&encoder_, &head_});
   torch::AutoGradMode grad_on(true);
   const auto x = v.detach().requires_grad_();
-  const auto e = ebm::energy(head_.forward(encoder_.forward(x)), references_, tau_);
+  const auto e = of_outputs(head_.forward(encoder_.forward(x)));
   return {e.detach(), torch::autograd::grad({e.sum()}, {x})[0]};
 }
 
@@ -39,7 +47,7 @@ std::optional<ebm::SampleResult> ContrastiveEnergy::run_langevin(const torch::Te
   return ebm::SampleResult{end.chains, end.energies.unbind(0)};
 }
 
-ebm::EnergyGrad ContrastiveEnergy::costate(const torch::Tensor& v) {
+ebm::EnergyGrad NetworkEnergy::costate(const torch::Tensor& v) {
   nn::FreezeParameters freeze({&encoder_, &head_});
   torch::Tensor h;
   {
@@ -48,20 +56,20 @@ ebm::EnergyGrad ContrastiveEnergy::costate(const torch::Tensor& v) {
   }
   torch::AutoGradMode grad_on(true);
   h.requires_grad_();
-  const auto e = ebm::energy(head_.forward(encoder_.forward_from_cut(h, cut_)), references_, tau_);
+  const auto e = of_outputs(head_.forward(encoder_.forward_from_cut(h, cut_)));
   return {e.detach(), torch::autograd::grad({e.sum()}, {h})[0]};
 }
 
-torch::Tensor ContrastiveEnergy::pull_back(const torch::Tensor& v, const torch::Tensor& p) {
+torch::Tensor NetworkEnergy::pull_back(const torch::Tensor& v, const torch::Tensor& p) {
   nn::FreezeParameters freeze({&encoder_, &head_});
   torch::AutoGradMode grad_on(true);
   const auto x = v.detach().requires_grad_();
   return torch::autograd::grad({encoder_.forward_to_cut(x, cut_)}, {x}, {p})[0];
 }
 
-torch::Tensor ContrastiveEnergy::value(const torch::Tensor& v) {
+torch::Tensor NetworkEnergy::value(const torch::Tensor& v) {
   torch::NoGradGuard no_grad;
-  return ebm::energy(head_.forward(encoder_.forward(v)), references_, tau_);
+  return of_outputs(head_.forward(encoder_.forward(v)));
 }
 
 }  // namespace ebclr::methods

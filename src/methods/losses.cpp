@@ -37,4 +37,12 @@ torch::Tensor byol_loss(const torch::Tensor& p1, const torch::Tensor& p2, const 
   return 2 - row_cosine(p1, target2.detach()).mean() - row_cosine(p2, target1.detach()).mean();
 }
 
+JointTerm joint_term(const torch::Tensor& data, const torch::Tensor& samples, double penalty) {
+  const auto e_data = ebm::class_energy(data), e_samples = ebm::class_energy(samples);
+  JointTerm out{.energy_data = e_data.mean(), .energy_samples = e_samples.mean()};
+  out.loss =
+      out.energy_data - out.energy_samples + penalty * (e_data.square().mean() + e_samples.square().mean());
+  return out;
+}
+
 }  // namespace ebclr::methods

@@ -1,5 +1,5 @@
 #pragma once
-// Losses of the rivals as pure functions of network outputs.
+// Losses of the rivals, and of learning from labels, as pure functions of network outputs.
 
 #include <torch/types.h>
 
@@ -17,5 +17,14 @@ torch::Tensor simsiam_loss(const torch::Tensor& p1, const torch::Tensor& p2, con
 /// Mean of 2 - 2 cosine, averaged over both directions; targets without gradient; scalar.
 torch::Tensor byol_loss(const torch::Tensor& p1, const torch::Tensor& p2, const torch::Tensor& target1,
                         const torch::Tensor& target2);
+
+/// The generative term of JEM's joint objective and its parts, scalars.
+struct JointTerm {
+  torch::Tensor loss = {};
+  torch::Tensor energy_data = {}, energy_samples = {};  ///< means
+};
+/// mean E(data) - mean E(samples) + penalty * (mean E(data)^2 + mean E(samples)^2) with E = -logsumexp of the
+/// logits. data [N, K], samples [M, K].
+JointTerm joint_term(const torch::Tensor& data, const torch::Tensor& samples, double penalty);
 
 }  // namespace ebclr::methods

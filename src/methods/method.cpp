@@ -19,11 +19,10 @@ struct Family {
   int64_t least_batch;  // contrast and BatchNorm need two images, EBCLR has its samples
 };
 const std::vector<Family>& families() {
-  static const std::vector<Family> table = {{"ebclr", make_ebclr, ebclr_units, 1},
-                                            {"simclr", make_simclr, simclr_units, 2},
-                                            {"moco", make_moco, moco_units, 2},
-                                            {"simsiam", make_simsiam, simsiam_units, 2},
-                                            {"byol", make_byol, byol_units, 2}};
+  static const std::vector<Family> table = {
+      {"ebclr", make_ebclr, ebclr_units, 1}, {"simclr", make_simclr, simclr_units, 2},
+      {"moco", make_moco, moco_units, 2},    {"simsiam", make_simsiam, simsiam_units, 2},
+      {"byol", make_byol, byol_units, 2},    {kSupervised, make_supervised, supervised_units, 2}};
   return table;
 }
 
@@ -103,6 +102,14 @@ std::unique_ptr<Method> make_method(const MethodOptions& options, const MethodCo
 
 double forward_units(const MethodOptions& options, int64_t batch) {
   return family(options.name).units(options, batch);
+}
+
+void fit_to_classes(MethodOptions& options, int64_t classes) {
+  if (options.name != kSupervised) return;
+  if (classes < 2)
+    core::usage_error("methods.supervised",
+                      fmt::format("the labels name {} class(es); two are the least", classes));
+  options.head.out = classes;
 }
 
 int64_t least_batch(const std::string& method) {

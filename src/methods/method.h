@@ -70,10 +70,10 @@ struct ByolOptions {
 
 /// Everything that decides what is built.
 struct MethodOptions {
-  std::string name = "ebclr";  ///< ebclr, simclr, moco, simsiam or byol
+  std::string name = "ebclr";  ///< ebclr, simclr, moco, simsiam, byol or supervised
   nn::EncoderOptions encoder;
   nn::HeadOptions head;  ///< head.in is set from the encoder
-  EbclrOptions ebclr;
+  EbclrOptions ebclr;    ///< supervised: the generative term of its joint objective, its sampler and chains
   SimclrOptions simclr;
   MocoOptions moco;
   SimsiamOptions simsiam;
@@ -87,6 +87,7 @@ struct StepInput {
   int64_t step = 0;            ///< global number of the step, from 0
   double progress = 0;         ///< part of the run that is done, in [0, 1)
   int64_t total = 0;           ///< images of the step over all ranks; 0: those of view1
+  torch::Tensor labels = {};   ///< int64 [N], of view1's images; undefined where the set has none
 
   int64_t images() const { return total > 0 ? total : view1.size(0); }
 };
@@ -187,6 +188,8 @@ struct MethodContext {
 
 /// Name in configurations of a method that a program brings along (include/ebclr/method.h).
 inline constexpr const char* kCustomMethod = "custom";
+/// Name of the method that learns from labels.
+inline constexpr const char* kSupervised = "supervised";
 
 /// The method of that name; throws Error naming the choices.
 std::unique_ptr<Method> make_method(const MethodOptions& options, const MethodContext& context);
@@ -195,6 +198,9 @@ const std::vector<std::string>& method_names();
 /// Cost of one step of `batch` images, per image, in encoder forwards of one view: what the options say,
 /// before any balance has changed them.
 double forward_units(const MethodOptions& options, int64_t batch);
+/// Fits the options to a set with so many classes: the head of `supervised` has an output for each. Throws
+/// Error when that needs more classes.
+void fit_to_classes(MethodOptions& options, int64_t classes);
 /// Images that a step of the method needs at least.
 int64_t least_batch(const std::string& method);
 

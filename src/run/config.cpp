@@ -109,6 +109,12 @@ std::pair<std::string, std::string> parse_assignment(const std::string& text) {
 std::vector<std::pair<std::string, std::string>> method_preset(const std::string& method) {
   std::vector<std::pair<std::string, std::string>> preset;
   if (method == "ebclr" || method == methods::kCustomMethod) return preset;
+  // The paper has no rule for it: Adam at a rate at which a learnt encoder does not fall apart.
+  if (method == methods::kSupervised)
+    return {{"head.layers", "1"},
+            {"method.lambda", "0"},
+            {"optimizer.lr", "0.0005"},
+            {"optimizer.schedule", "cosine"}};
   // Common to the rivals: the paper's optimizer and batch, BatchNorm + ReLU, no added noise.
   preset = {{"encoder.norm", "batch"}, {"encoder.activation", "relu"},       {"head.activation", "relu"},
             {"optimizer.kind", "sgd"}, {"optimizer.weight_decay", "0.0001"}, {"train.batch_size", "256"},
@@ -161,7 +167,8 @@ Config resolve(const std::vector<Layer>& layers) {
   require(config.method.ebclr.sampler.sigma_min <= config.method.ebclr.sampler.sigma_max,
           fmt::format("sampler.sigma_min {} must not exceed sigma_max {}",
                       config.method.ebclr.sampler.sigma_min, config.method.ebclr.sampler.sigma_max));
-  if (config.method.name == "ebclr" && config.method.ebclr.objective.lambda > 0)
+  if ((config.method.name == "ebclr" || config.method.name == methods::kSupervised) &&
+      config.method.ebclr.objective.lambda > 0)
     require(methods::chains_of(config.method.ebclr.chains, config.train.batch_size) <=
                 methods::buffer_size_of(config.method.ebclr.buffer.size, config.method.ebclr.chains,
                                         config.train.batch_size),

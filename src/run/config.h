@@ -31,6 +31,7 @@ struct TrainOptions {
   int64_t epochs = 100;
   int64_t batch_size = 128;
   uint64_t seed = 0;
+  std::string from = {};  ///< run whose encoder training starts from; empty: first weights from the seed
 };
 
 struct GuardOptions {

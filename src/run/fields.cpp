@@ -134,11 +134,14 @@ std::vector<Field> make_fields() {
   add(field("method.tau", MEMBER(method.ebclr.objective.tau), "ebclr: temperature on squared distances",
             kPositive));
   add(field("method.lambda", MEMBER(method.ebclr.objective.lambda),
-            "ebclr: weight of the generative term; 0 switches it and the sampler off", kNotNegative));
+            "ebclr, supervised: weight of the generative term; 0 switches it and the sampler off",
+            kNotNegative));
   add(field("method.gamma", MEMBER(method.ebclr.objective.gamma),
             "ebclr: weight of the discriminative term (generative use: lambda 1, gamma 0.1)", kNotNegative));
   add(field("method.output_l2", MEMBER(method.ebclr.objective.output_l2),
-            "ebclr: weight of the squared output norms, inside the generative term", kNotNegative));
+            "ebclr: weight of the squared output norms, inside the generative term; supervised: of the "
+            "squared energies",
+            kNotNegative));
   add(field("method.view_l2", MEMBER(method.ebclr.objective.view_l2),
             "ebclr: the same for view 1 alone and outside of it, so that lambda 0 can have it too",
             kNotNegative));
@@ -282,6 +285,7 @@ std::vector<Field> make_fields() {
             kNotNegative));
   add(field("data.grayscale", MEMBER(data.grayscale), "folders: read as one channel"));
   add(field("data.labels_csv", MEMBER(data.labels_csv), "folders: CSV of path,label"));
+  add(field("data.labelled", MEMBER(data.labelled), "only images that have a label"));
   add(field("data.test_fraction", MEMBER(data.test_fraction), "folders: part held out for testing",
             kProbability));
 
@@ -327,6 +331,8 @@ std::vector<Field> make_fields() {
   add(field("train.epochs", MEMBER(train.epochs), "passes over the train images", kAtLeastOne));
   add(field("train.batch_size", MEMBER(train.batch_size), "images per step", kAtLeastOne));
   add(field("train.seed", MEMBER(train.seed), "decides every random draw"));
+  add(field("train.from", MEMBER(train.from),
+            "run whose encoder training starts from; empty: first weights drawn from the seed"));
   add(field("guard.tries", MEMBER(guard.tries), "roll-backs after divergence before giving up",
             kNotNegative));
   add(field("guard.lr_factor", MEMBER(guard.lr_factor), "learning rate factor after each of them",

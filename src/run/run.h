@@ -37,6 +37,7 @@ struct RunFolder {
   std::filesystem::path checkpoints() const { return root / "checkpoints"; }
   std::filesystem::path samples() const { return root / "samples"; }
   std::filesystem::path images() const { return root / "images.csv"; }
+  std::filesystem::path classes() const { return root / "classes.json"; }
   std::filesystem::path lock() const { return root / ".lock"; }
 };
 

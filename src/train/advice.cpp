@@ -68,7 +68,11 @@ double seconds_per_step(const run::Config& config, const std::vector<int64_t>& s
   for (int64_t i = 0; i < 3; ++i) {  // the first step sets things up
     const auto start = Clock::now();
     const methods::StepInput input{noise(config.train.batch_size).to(placement.device),
-                                   noise(config.train.batch_size).to(placement.device), i, 0};
+                                   noise(config.train.batch_size).to(placement.device),
+                                   i,
+                                   0,
+                                   0,
+                                   torch::zeros({config.train.batch_size}, torch::kInt64)};
     method->step(input).loss.backward();
     method->after_update(input);
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();

@@ -153,6 +153,13 @@ struct Trainer::Impl {
   }
 
   void check_data() {
+    if (config.method.name == methods::kSupervised && !images->labelled())
+      core::usage_error("train",
+                        fmt::format("{} has images without a label, and method.name supervised learns from "
+                                    "labels; give them with --labels FILE.csv, or leave the others out with "
+                                    "--set data.labelled=true",
+                                    images->name));
+    methods::fit_to_classes(options.config.method, images->classes());
     if (images->size() < config.train.batch_size)
       core::usage_error("train",
                         fmt::format("{} has {} train images, fewer than train.batch_size {}; lower "
@@ -228,10 +235,23 @@ struct Trainer::Impl {
     if (leads) open_records(begun);
     describe();
     if (!begun) {
+      if (!config.train.from.empty()) take_first_weights();
       // The state before the first step: where a roll-back can always go.
       save(snapshot());
       writer->wait();
     }
+  }
+
+  /// Those of another run's encoder. Later they are in the checkpoints.
+  void take_first_weights() {
+    torch::NoGradGuard no_grad;
+    const auto other = run::Run::open(config.train.from).load("last");
+    core::SafeTensors weights;
+    for (const auto& [name, tensor] : nn::state_of(*other.encoder, "encoder."))
+      weights.tensors[name] = tensor;
+    for (const auto& encoder : method->encoders())
+      run::load_module(*encoder, weights, "encoder.", config.train.from);
+    note(fmt::format("starts from the encoder of {}, epoch {}", config.train.from, other.position.epoch));
   }
 
   /// BatchNorm looks at the images of all ranks.
@@ -523,8 +543,12 @@ struct Trainer::Impl {
     auto batch = loader->next();
     const auto start = Clock::now();
     const methods::StepInput input{
-        batch.view1.to(options.device), batch.view2.to(options.device), position.step,
-        static_cast<double>(position.step) / static_cast<double>(total_steps), batch.total};
+        batch.view1.to(options.device),
+        batch.view2.to(options.device),
+        position.step,
+        static_cast<double>(position.step) / static_cast<double>(total_steps),
+        batch.total,
+        images->labels.defined() ? images->labels.index_select(0, batch.indices) : torch::Tensor()};
     auto output = method->step(input);
     const bool logged = (position.step + 1) % config.log.every == 0 || position.step + 1 == total_steps;
     Signs signs{.position = position,

@@ -41,6 +41,33 @@ TEST(Folder, SubFoldersAreClasses) {
   EXPECT_TRUE(torch::equal(read_folder(dir.path(), {.image_size = 16, .threads = 3}).pixels, set.pixels));
 }
 
+TEST(Folder, LabelledLeavesOutTheOthersAndSplitsByClass) {
+  const Scratch dir;
+  std::string csv;
+  for (int i = 0; i < 60; ++i) {
+    dir.write(fmt::format("{:02}.png", i), encode(two_colours(), ".png"));
+    if (i < 40) csv += fmt::format("{:02}.png,{}\n", i, i % 4 == 0 ? "rare" : "common");
+  }
+  dir.write("labels.csv", csv);
+  SourceOptions o{.source = dir.path().string(),
+                  .image_size = 16,
+                  .labels_csv = (dir.path() / "labels.csv").string(),
+                  .labelled = true,
+                  .test_fraction = 0.2};
+  const auto d = load(o);
+  EXPECT_EQ(d.train.size(), 32);
+  EXPECT_EQ(d.test.size(), 8);
+  EXPECT_TRUE(d.train.labelled() && d.test.labelled());
+  EXPECT_EQ(d.test.labels.eq(1).sum().item<int64_t>(), 2) << "a fifth of each class";
+  // The list of the run keeps the split, whatever the fraction says later.
+  o.test_fraction = 0.5;
+  const auto again = load(o, {.list = &d.list});
+  EXPECT_EQ(again.train.files, d.train.files);
+  EXPECT_EQ(again.test.files, d.test.files);
+  o.labels_csv.clear();
+  EXPECT_THAT(error_of([&] { load(o); }), HasSubstr("no image has a label"));
+}
+
 TEST(Folder, FlatAndDeepFoldersHaveNoLabels) {
   const Scratch dir;
   const auto png = encode(two_colours(), ".png");

@@ -3,10 +3,16 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <filesystem>
 #include <set>
 
+#include "core/error.h"
+#include "core/files.h"
 #include "core/rng.h"
+#include "data/image_set.h"
 #include "expect_error.h"
+#include "index/tuned.h"
+#include "temp_dir.h"
 
 namespace ebclr::index {
 namespace {
@@ -93,6 +99,57 @@ TEST(Classify, TooFewLabelsAreAnError) {
   b.labels.narrow(0, 0, 4) = torch::tensor({0, 0, 1, 1}, torch::kInt64);
   testing::expect_error(
       core::ExitCode::kUsage, [&] { classify(b.features, b.labels, kNames, {}); }, "class 'c'");
+}
+
+TEST(Tuned, IsJudgedOnHeldOutLabelsBesideTheFrozenEncoderAndKept) {
+  testing::TempDir dir;
+  // Two classes that differ in brightness, and an encoder whose classifier knows nothing yet.
+  data::ImageSet set;
+  set.class_names = {"dark", "light"};
+  set.labels = torch::arange(40) % 2;
+  set.pixels = (normal(40, 3 * 16 * 16, 5) * 20 + 60 + 120 * set.labels.unsqueeze(1))
+                   .clamp(0, 255)
+                   .to(torch::kUInt8)
+                   .view({40, 3, 16, 16});
+  const auto train = data::select(set, torch::arange(0, 24)), test = data::select(set, torch::arange(24, 40));
+  nn::Encoder encoder({.width = 4}, 1);
+  nn::Head head({.in = encoder.feature_dim(), .out = 2, .layers = 1}, 1);
+  const auto t = judge_tuned(encoder, head, &encoder, train, test, 0);
+  ASSERT_TRUE(t.held_out && t.frozen);
+  EXPECT_EQ(t.labels, 24);
+  EXPECT_EQ(t.held_out->total, 16);
+  EXPECT_EQ(t.held_out->correct,
+            class_logits(encoder, head, test).argmax(1).eq(test.labels).sum().item<int64_t>());
+  EXPECT_GE(t.frozen->accuracy, 0.9) << "brightness is easy to read off the features";
+
+  run::RunFolder folder{dir / "run"};
+  std::filesystem::create_directories(folder.root);
+  const auto config = [&](const char* method) {
+    core::write_atomically(
+        folder.config(), run::to_yaml(run::resolve({{"test", {{"method.name", method}, {"head.out", "2"}}}})),
+        "test");
+    return run::Run::open(folder.root);
+  };
+  const auto error = [&](const run::Run& run) {
+    try {
+      read_tuned(run);
+    } catch (const core::Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("none");
+  };
+  EXPECT_NE(error(config("ebclr")).find("knows no classes"), std::string::npos);
+  EXPECT_NE(error(config("supervised")).find("not trained to its end"), std::string::npos);
+  write_tuned(folder, t);
+  const auto back = read_tuned(config("supervised"));
+  EXPECT_EQ(back.classes, t.classes);
+  EXPECT_EQ(back.temperature, t.temperature);
+  EXPECT_EQ(back.frozen->correct, t.frozen->correct);
+  EXPECT_EQ(back.held_out->interval.high, t.held_out->interval.high);
+  core::write_atomically(folder.classes(), std::string("{\"classes\": 3"), "test");
+  EXPECT_NE(error(config("supervised")).find("damaged"), std::string::npos);
+  // Without held-out labels nothing is claimed.
+  EXPECT_FALSE(judge_tuned(encoder, head, nullptr, train, {}, 0).held_out);
 }
 
 }  // namespace

@@ -39,6 +39,25 @@ TEST(ContrastiveEnergy, CutGradientIsTheWholeGradient) {
   }
 }
 
+TEST(ClassEnergy, IsMinusLogSumExpOfTheLogitsAndItsCutGradientIsTheWholeOne) {
+  GoldenNet net;
+  const auto x = golden_float("energy_w8.input");
+  torch::Tensor want, want_grad;
+  {
+    const auto v = x.clone().requires_grad_();
+    want = -net.head.forward(net.encoder.forward(v)).to(torch::kFloat64).exp().sum(1).log();
+    want_grad = torch::autograd::grad({want.sum()}, {v})[0];
+  }
+  for (int cut : {0, 1}) {
+    ClassEnergy energy(net.encoder, net.head, cut);
+    const auto [e, grad] = energy.evaluate(x);
+    EXPECT_LT(relative_error(e, want), 1e-5);
+    EXPECT_LT(relative_error(grad, want_grad), 1e-4);
+    EXPECT_LT(relative_error(energy.pull_back(x, energy.costate(x).grad), want_grad), 1e-4);
+  }
+  for (const auto& p : net.encoder.parameters()) EXPECT_FALSE(p.grad().defined());
+}
+
 TEST(Msgld, Golden) {
   GoldenNet net;
   auto energy = net.energy("msgld_w8.reference_images");

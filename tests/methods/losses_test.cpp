@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
+
 #include "golden.h"
 
 namespace ebclr::methods {
@@ -52,6 +54,34 @@ TEST(Losses, GoldenByol) {
   EXPECT_LT(relative_error(p1.grad(), golden("byol_loss.grad_p1")), 1e-6);
   EXPECT_LT(relative_error(p2.grad(), golden("byol_loss.grad_p2")), 1e-6);
   EXPECT_FALSE(t1.grad().defined() || t2.grad().defined()) << "no gradient reaches the target";
+}
+
+TEST(Losses, JointTermAgainstPlainDoubles) {
+  torch::manual_seed(3);
+  const auto data = 4 * torch::randn({5, 3}, torch::kFloat64),
+             samples = torch::randn({7, 3}, torch::kFloat64);
+  // E = -log sum_y exp(logit), without torch.
+  const auto moments = [](const torch::Tensor& logits) {
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < logits.size(0); ++i) {
+      double z = 0;
+      for (int64_t y = 0; y < logits.size(1); ++y) z += std::exp(logits[i][y].item<double>());
+      sum -= std::log(z);
+      squares += std::log(z) * std::log(z);
+    }
+    const auto n = static_cast<double>(logits.size(0));
+    return std::pair{sum / n, squares / n};
+  };
+  const auto [e_data, s_data] = moments(data);
+  const auto [e_samples, s_samples] = moments(samples);
+  const auto in_float = data.to(torch::kFloat32).requires_grad_();
+  const auto term = joint_term(in_float, samples.to(torch::kFloat32), 0.25);
+  EXPECT_NEAR(term.energy_data.item<double>(), e_data, 1e-5);
+  EXPECT_NEAR(term.energy_samples.item<double>(), e_samples, 1e-5);
+  EXPECT_NEAR(term.loss.item<double>(), e_data - e_samples + 0.25 * (s_data + s_samples), 1e-4);
+  // dE/dlogit_y = -p(y): pulling the energy of data down raises their logits in proportion.
+  joint_term(in_float, samples.to(torch::kFloat32), 0).loss.backward();
+  EXPECT_LT(relative_error(in_float.grad(), -data.softmax(1) / 5), 1e-5);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "core/error.h"
 #include "ebm/objective.h"
 #include "golden.h"
 #include "methods/method.h"
@@ -21,12 +22,15 @@ MethodOptions small_rival(const std::string& name) {
   o.moco.queue = 10;
   o.moco.momentum = 0.9;
   o.byol.momentum = 0.8;
+  o.ebclr.objective.lambda = 0;  // supervised: no chains
   return o;
 }
 
 StepInput batch(int64_t n, int64_t seed) {
   torch::manual_seed(seed);
-  return {torch::rand({n, 1, 16, 16}) * 2 - 1, torch::rand({n, 1, 16, 16}) * 2 - 1};
+  StepInput input{torch::rand({n, 1, 16, 16}) * 2 - 1, torch::rand({n, 1, 16, 16}) * 2 - 1};
+  input.labels = torch::arange(n) % 3;
+  return input;
 }
 
 torch::Tensor state_named(Method& method, const std::string& name) {
@@ -95,10 +99,12 @@ TEST_P(EveryRival, StateHoldsEverythingThatMoves) {
   EXPECT_TRUE(torch::equal(a->encoder().forward(x), b->encoder().forward(x)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Rivals, EveryRival, ::testing::Values("simclr", "moco", "simsiam", "byol"));
+INSTANTIATE_TEST_SUITE_P(Rivals, EveryRival,
+                         ::testing::Values("simclr", "moco", "simsiam", "byol", "supervised"));
 
 TEST(Rivals, CostInForwardUnits) {
-  for (const auto& [name, units] : {std::pair{"simclr", 6.0}, {"moco", 4.0}, {"simsiam", 6.0}, {"byol", 8.0}})
+  for (const auto& [name, units] :
+       {std::pair{"simclr", 6.0}, {"moco", 4.0}, {"simsiam", 6.0}, {"byol", 8.0}, {"supervised", 6.0}})
     EXPECT_EQ(make_method(small_rival(name), {})->forward_units(64), units) << name;
 }
 
@@ -205,6 +211,79 @@ TEST(Simsiam, CollapsesWithoutStopGradientAndTheSpreadShowsIt) {
   const double healthy = 1 / std::sqrt(16.0);
   EXPECT_LT(projection_spread(method->step(batch(16, 100)).projections), 0.1 * healthy);
   EXPECT_NEAR(projection_spread(torch::randn({4000, 16})), healthy, 0.01);
+}
+
+MethodOptions labelled_options(double lambda) {
+  auto o = small_rival("supervised");
+  o.encoder = {.width = 8, .channels = 1};
+  o.head = {.out = 3, .layers = 1};
+  o.ebclr.objective.lambda = lambda;
+  o.ebclr.sampler.steps = 3;
+  o.ebclr.buffer.size = 20;
+  return o;
+}
+
+MethodContext chains_from_noise() {
+  return {.data_proposals = ebm::uniform_proposals({1, 16, 16}), .image_shape = {1, 16, 16}, .batch = 8};
+}
+
+TEST(Supervised, LossIsTheMeanCrossEntropyOfBothViews) {
+  auto method = make_method(labelled_options(0), {});
+  const auto input = batch(6, 4);
+  const auto out = method->step(input);
+  double want = 0;
+  {
+    torch::NoGradGuard guard;
+    for (const auto& view : {input.view1, input.view2}) {
+      const auto logits = method->head().forward(method->encoder().forward(view)).to(torch::kFloat64);
+      for (int64_t i = 0; i < 6; ++i) {
+        double z = 0;
+        for (int64_t y = 0; y < 3; ++y) z += std::exp(logits[i][y].item<double>());
+        want += (std::log(z) - logits[i][input.labels[i].item<int64_t>()].item<double>()) / 12;
+      }
+    }
+  }
+  EXPECT_NEAR(out.loss.item<double>(), want, 1e-5);
+  EXPECT_EQ(out.projections.sizes(), (std::vector<int64_t>{6, 3}));
+  EXPECT_EQ(method->buffer(), nullptr) << "without a generative term there are no chains";
+}
+
+TEST(Supervised, JointObjectiveAddsLambdaTimesTheGenerativeTermAndKeepsItsChains) {
+  const auto input = batch(8, 4);
+  auto plain = make_method(labelled_options(0), {});
+  auto joint = make_method(labelled_options(0.3), chains_from_noise());
+  const double entropy = plain->step(input).loss.item<double>();
+  auto out = joint->step(input);
+  std::map<std::string, double> m(out.metrics.begin(), out.metrics.end());
+  EXPECT_NEAR(m.at("cross_entropy"), entropy, 1e-6) << "both start from the same weights";
+  const double l2 = labelled_options(0.3).ebclr.objective.output_l2;
+  EXPECT_NEAR(out.loss.item<double>() - entropy, 0.3 * -m.at("gap"),
+              0.3 * l2 * 4 * (1 + std::pow(m.at("energy_data"), 2) + std::pow(m.at("energy_samples"), 2)));
+  joint->after_update(input);
+  EXPECT_EQ(joint->buffer()->counts().sum().item<int64_t>(), 8) << "eight chains were visited";
+  EXPECT_EQ(joint->forward_units(8), 6 + 2 * 3 + 3);
+  // Both terms learn.
+  const double before = m.at("gap");
+  for (int i = 0; i < 10; ++i) update(*joint, input, 0.05);
+  out = joint->step(input);
+  m = {out.metrics.begin(), out.metrics.end()};
+  EXPECT_LT(m.at("cross_entropy"), entropy);
+  EXPECT_NE(m.at("gap"), before);
+}
+
+TEST(Supervised, RefusesImagesWithoutLabels) {
+  auto method = make_method(labelled_options(0), {});
+  auto input = batch(4, 1);
+  input.labels = torch::tensor({0, 1, -1, 2}, torch::kInt64);
+  EXPECT_THROW(method->step(input), core::Error);
+  input.labels = torch::tensor({0, 1, 3, 2}, torch::kInt64);
+  EXPECT_THROW(method->step(input), core::Error);
+  input.labels = {};
+  EXPECT_THROW(method->step(input), core::Error);
+  auto o = labelled_options(0);
+  EXPECT_THROW(fit_to_classes(o, 1), core::Error);
+  fit_to_classes(o, 7);
+  EXPECT_EQ(o.head.out, 7);
 }
 
 }  // namespace

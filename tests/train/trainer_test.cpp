@@ -134,7 +134,46 @@ TEST_P(EveryMethod, ResumesByteIdentically) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, EveryMethod,
-                         ::testing::Values("ebclr", "simclr", "moco", "simsiam", "byol"));
+                         ::testing::Values("ebclr", "simclr", "moco", "simsiam", "byol", "supervised"));
+
+TEST(Trainer, TheJointObjectiveStartsFromAnotherRunsEncoderAndResumesByteIdentically) {
+  testing::TempDir dir;
+  train_in(dir / "first", small(), false, 6);
+  const auto config =
+      small("supervised", {{"method.lambda", "0.1"}, {"train.from", (dir / "first").string()}});
+  const auto whole = train_in(dir / "whole", config, false);
+  EXPECT_EQ(run::Run::open(dir / "whole").config().method.head.out, 10) << "as many outputs as classes";
+  const auto before = run::Run::open(dir / "first").load("last");
+  {
+    Watcher watcher;
+    Trainer fresh({.folder = {dir / "fresh"}, .config = config}, images(), watcher);
+    const auto want = nn::state_of(*before.encoder, ""), got = nn::state_of(fresh.method().encoder(), "");
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_TRUE(torch::equal(want[i].second, got[i].second)) << want[i].first;
+  }
+  // Killed before its first checkpoint it begins anew, from that encoder again.
+  fs::remove_all(dir / "fresh" / "checkpoints");
+  expect_same(whole, train_in(dir / "fresh", config, true));
+  train_in(dir / "cut", config, false, 4);
+  fs::remove_all(dir / "first");  // later it is not needed
+  expect_same(whole, train_in(dir / "cut", config, true));
+}
+
+TEST(Trainer, LabelsAreNeededToLearnFromThem) {
+  testing::TempDir dir;
+  auto some = *images();
+  some.labels = some.labels.clone();
+  some.labels[3] = data::kNoLabel;
+  Watcher watcher;
+  testing::expect_error(
+      core::ExitCode::kUsage,
+      [&] {
+        Trainer t({.folder = {dir / "run"}, .config = small("supervised")},
+                  std::make_shared<const data::ImageSet>(some), watcher);
+      },
+      "data.labelled=true");
+  EXPECT_FALSE(fs::exists(dir / "run"));
+}
 
 TEST(Trainer, ResumesByteIdenticallyWithHalfPrecisionChainsAndSchedules) {
   testing::TempDir dir;
