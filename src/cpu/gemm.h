@@ -13,7 +13,8 @@ namespace {
 /// One register tile of C = A * B (+ C if kAdd): kRows rows, kVecs vectors, k_panels * kLanes products each.
 template <class V, int kRows, int kVecs, bool kAdd>
 [[gnu::noinline]] void tile_product(const float* a, long a_panel, const float* b, long b_panel, int k_panels,
-                                    float* c, long c_panel, const float* prefetch) {
+                                    float* c, long c_panel, const float* prefetch,
+                                    const float* prefetch_too) {
   using Reg = typename V::Reg;
   constexpr int L = V::kLanes;
   Reg sum[kRows][kVecs];
@@ -25,8 +26,9 @@ template <class V, int kRows, int kVecs, bool kAdd>
   for (int panel = 0; panel < k_panels; ++panel) {
 #pragma GCC unroll 4
     for (int k = 0; k < L; ++k) {
-      // The weights of the next product come from L3 or memory: one line per step keeps them arriving.
+      // The weights of the next product come from L3 or memory: lines at every step keep them arriving.
       __builtin_prefetch(prefetch + k * 16, 0, 2);
+      __builtin_prefetch(prefetch_too + k * 16, 0, 2);
       Reg column[kVecs];
 #pragma GCC unroll 4
       for (int v = 0; v < kVecs; ++v) column[v] = V::load(b + v * b_panel + k * L);
@@ -40,6 +42,7 @@ template <class V, int kRows, int kVecs, bool kAdd>
     a += a_panel;
     b += L * L;
     prefetch += L * 16;
+    prefetch_too += L * 16;
   }
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
@@ -48,7 +51,8 @@ template <class V, int kRows, int kVecs, bool kAdd>
   }
 }
 
-using TileProduct = void (*)(const float*, long, const float*, long, int, float*, long, const float*);
+using TileProduct = void (*)(const float*, long, const float*, long, int, float*, long, const float*,
+                             const float*);
 
 /// Register tiles of 1, 2, ... V::kRows rows.
 template <class V, int kVecs, bool kAdd, class = std::make_integer_sequence<int, V::kRows>>
@@ -76,9 +80,10 @@ void product(const float* a, long a_panel, int rows, const float* b, int k_panel
     int row = 0;
     for (int block = 0; block < blocks; ++block) {
       const int end = static_cast<int>(long{rows} * (block + 1) / blocks);
-      const long fetched = long{block} * k_panels * L;
+      const auto fetch = [&](long line) { return line < lines ? following + line * 16 : b; };
+      const long step = long{k_panels} * L;  // lines that one pointer fetches in a register tile
       tiles[end - row - 1](a + row * L, a_panel, b, b_panel, k_panels, c + row * L, c_panel,
-                           fetched < lines ? following + fetched * 16 : b);
+                           fetch(2 * block * step), fetch((2 * block + 1) * step));
       row = end;
     }
     b += V::kVecs * b_panel;

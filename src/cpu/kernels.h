@@ -36,7 +36,6 @@ struct Schedule {
   bool shared = false;
   float* v = nullptr;  // transformed inputs, Space::v; one for the team if shared
   float* m = nullptr;  // products, Space::m; each thread's own
-  float* u = nullptr;  // weights of one group transformed on the way, Space::u; each thread's own
 };
 
 /// A 3x3 convolution, or its data gradient, as its plan sees it: padded channels of what is read and what is
@@ -46,9 +45,9 @@ struct Layer {
   int height = 0, width = 0;
   bool gradient = false;
 };
-/// Floats of a schedule's v, m and, where weights come as taps, u.
+/// Floats of a schedule's v and m.
 struct Space {
-  std::size_t v = 0, m = 0, u = 0;
+  std::size_t v = 0, m = 0;
 };
 /// How the weight gradients of a layer are cut up (WeightGradJob), and the floats that takes: v and d for
 /// each block that is worked on at a time, du for each sum.
@@ -79,7 +78,6 @@ struct DownJob {
   int in = 0, out = 0;
   const float* x = nullptr;
   const float* u = nullptr;           // transformed 3x3 weights
-  bool taps = false;                  // u holds the plain weights
   const float* u_shortcut = nullptr;  // shortcut weights, from `pack`
   float* y = nullptr;
   float* shortcut = nullptr;  // result of the 1x1 convolution
@@ -95,7 +93,6 @@ struct DownGradJob {
   const float* g = nullptr;               // of y: [images][out/lanes][(height+1)/2][(width+1)/2][lanes]
   const float* g_shortcut = nullptr;      // of shortcut
   const float* u = nullptr;               // transposed transformed weights
-  bool taps = false;                      // u holds the plain weights
   const float* u_shortcut = nullptr;      // from `pack`, transposed
   float* dx = nullptr;
   Epilogue epilogue;
@@ -132,7 +129,8 @@ struct WeightJob {
   const float* scale = nullptr;  // [out] factor per output channel (folded normalisation), may be null
   float* u = nullptr;            // 36 matrices; may be null
   /// As they are, [n/lanes][k][9][lanes] with k what is read and n what is written: a quarter of the size,
-  /// for passes of so few tiles that reading 36 matrices takes longer than making them; may be null.
+  /// for passes of so few tiles that reading 36 matrices takes longer than making them; stride 1 only, may be
+  /// null.
   float* taps = nullptr;
 };
 

@@ -173,7 +173,7 @@ class Network {
   /// One thread's work space.
   struct Worker {
     Buffer current, mid;  // activations of a chunk of images, or their gradients
-    Buffer v, m, u;       // transformed tiles, products, weights transformed on the way
+    Buffer v, m;          // transformed tiles, products
     Buffer stem, raw;     // the stem's, and one image of it before max pooling
   };
   /// What all functions of a pass need to know.
@@ -205,10 +205,13 @@ class Network {
   bool has_taps(const ConvLayer& conv, bool gradient) const;
   bool few_tiles(int stage, const Pass& pass) const;
   bool reads_taps(int conv, int stage, const Pass& pass, bool gradient) const;
+  const float* weights_of(int conv, const Pass& pass, bool gradient) const;
   Layer layer_of(const ConvLayer& conv, int stage, const Pass& pass, bool gradient) const;
   Schedule schedule(int conv, int stage, const Pass& pass, bool gradient) const;
   Schedule schedule(int conv, int stage, const Pass& pass, bool gradient, Worker& worker);
   ConvJob conv_job(int conv, int stage, const Pass& pass, int images, bool gradient, Worker& worker);
+  template <class Job>
+  Job stride_job(const BlockLayer& block, const Pass& pass, int images, bool gradient, Worker& worker);
   DownJob down_job(const BlockLayer& block, const Pass& pass, int images, Worker& worker);
   DownGradJob down_grad_job(const BlockLayer& block, const Pass& pass, int images, Worker& worker);
 

@@ -48,51 +48,43 @@ struct Network::StageWork {
 ConvJob Network::conv_job(int conv, int stage, const Pass& pass, int images, bool gradient, Worker& worker) {
   const ConvLayer& layer = convs_[conv];
   const Size size = stage_size(stage, pass);
-  const WeightSet& w = pass.weights;
   const bool taps = reads_taps(conv, stage, pass, gradient);
-  const std::vector<Buffer>& from =
-      taps ? (gradient ? w.backward_taps : w.forward_taps) : (gradient ? w.backward : w.forward);
+  const auto& tap_list = gradient ? pass.weights.backward_taps : pass.weights.forward_taps;
   return {.images = images,
           .height = size.height,
           .width = size.width,
           .in = gradient ? layer.out : layer.in,
           .out = gradient ? layer.in : layer.out,
-          .u = from[conv].data(),
+          .u = taps ? tap_list[conv].data() : weights_of(conv, pass, gradient),
           .taps = taps,
           .epilogue = {},
           .schedule = schedule(conv, stage, pass, gradient, worker)};
 }
 
-DownJob Network::down_job(const BlockLayer& block, const Pass& pass, int images, Worker& worker) {
+/// What DownJob and DownGradJob have in common.
+template <class Job>
+Job Network::stride_job(const BlockLayer& block, const Pass& pass, int images, bool gradient,
+                        Worker& worker) {
   const ConvLayer& layer = convs_[block.conv1];
-  const Size from = stage_size(block.stage - 1, pass);
-  const bool taps = reads_taps(block.conv1, block.stage, pass, false);
-  return {.images = images,
-          .height = from.height,
-          .width = from.width,
-          .in = layer.in,
-          .out = layer.out,
-          .u = (taps ? pass.weights.forward_taps : pass.weights.forward)[block.conv1].data(),
-          .taps = taps,
-          .u_shortcut = pass.weights.forward[block.shortcut].data(),
-          .epilogue = {},
-          .schedule = schedule(block.conv1, block.stage, pass, false, worker)};
+  const Size size = stage_size(block.stage - 1, pass);
+  Job job;
+  job.images = images;
+  job.height = size.height;
+  job.width = size.width;
+  job.in = layer.in;
+  job.out = layer.out;
+  job.u = weights_of(block.conv1, pass, gradient);
+  job.u_shortcut = weights_of(block.shortcut, pass, gradient);
+  job.schedule = schedule(block.conv1, block.stage, pass, gradient, worker);
+  return job;
+}
+
+DownJob Network::down_job(const BlockLayer& block, const Pass& pass, int images, Worker& worker) {
+  return stride_job<DownJob>(block, pass, images, false, worker);
 }
 
 DownGradJob Network::down_grad_job(const BlockLayer& block, const Pass& pass, int images, Worker& worker) {
-  const ConvLayer& layer = convs_[block.conv1];
-  const Size to = stage_size(block.stage - 1, pass);
-  const bool taps = reads_taps(block.conv1, block.stage, pass, true);
-  return {.images = images,
-          .height = to.height,
-          .width = to.width,
-          .in = layer.in,
-          .out = layer.out,
-          .u = (taps ? pass.weights.backward_taps : pass.weights.backward)[block.conv1].data(),
-          .taps = taps,
-          .u_shortcut = pass.weights.backward[block.shortcut].data(),
-          .epilogue = {},
-          .schedule = schedule(block.conv1, block.stage, pass, true, worker)};
+  return stride_job<DownGradJob>(block, pass, images, true, worker);
 }
 
 StemJob Network::stem_job(const Pass& pass, int images, Worker& worker) const {

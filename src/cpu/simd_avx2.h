@@ -17,6 +17,8 @@ struct Avx2 {
   // needs a row count that divides the vector, hence 4x3.
   static constexpr int kRows = 6, kVecs = 2;
   static constexpr int kGradRows = 4, kGradVecs = 3;
+  // Points whose sums fit the registers for four tiles.
+  static constexpr int kTapPoints = 2;
 
   static Reg load(const float* p) { return _mm256_load_ps(p); }
   static Reg loadu(const float* p) { return _mm256_loadu_ps(p); }

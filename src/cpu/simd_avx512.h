@@ -16,6 +16,8 @@ struct Avx512 {
   // 14x2 accumulators + 2 columns + 1 broadcast = 31 of 32 registers.
   static constexpr int kRows = 14, kVecs = 2;
   static constexpr int kGradRows = 8, kGradVecs = 3;
+  // Points whose sums fit the registers for four tiles.
+  static constexpr int kTapPoints = 6;
 
   static Reg load(const float* p) { return _mm512_load_ps(p); }
   static Reg loadu(const float* p) { return _mm512_loadu_ps(p); }

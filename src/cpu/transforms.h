@@ -63,21 +63,21 @@ struct F43OutputGrad {
   }
 };
 
-/// Filter of F(4,3): G w.
+/// Filter of F(4,3): G w. Fused multiply-adds are spelled out: weights that are made on the way
+/// (multiply_taps) must have the bits of those made beforehand, whatever the compiler would have contracted.
 struct F43Filter {
   static constexpr int kIn = 3, kOut = 6;
   template <class V>
   [[gnu::always_inline]] static void apply(const typename V::Reg* w, int s, typename V::Reg* o, int t) {
     using Reg = typename V::Reg;
-    const Reg sixth = V::set1(1.f / 6);
-    const Reg a = V::mul(V::set1(-1.f / 6), V::add(w[0 * s], w[2 * s])), b = V::mul(sixth, w[1 * s]);
+    const Reg sixth = V::set1(1.f / 6), minus = V::set1(-1.f / 6), twelfth = V::set1(1.f / 12);
+    const Reg a = V::add(w[0 * s], w[2 * s]);
     const Reg c = V::fma(V::set1(1.f / 24), w[0 * s], V::mul(sixth, w[2 * s]));
-    const Reg d = V::mul(V::set1(1.f / 12), w[1 * s]);
     o[0 * t] = V::mul(V::set1(.25f), w[0 * s]);
-    o[1 * t] = V::sub(a, b);
-    o[2 * t] = V::add(a, b);
-    o[3 * t] = V::add(c, d);
-    o[4 * t] = V::sub(c, d);
+    o[1 * t] = V::fma(minus, a, V::mul(minus, w[1 * s]));
+    o[2 * t] = V::fma(minus, a, V::mul(sixth, w[1 * s]));
+    o[3 * t] = V::fma(twelfth, w[1 * s], c);
+    o[4 * t] = V::fnma(twelfth, w[1 * s], c);
     o[5 * t] = w[2 * s];
   }
 };

@@ -292,46 +292,106 @@ struct Block {
   }
 };
 
-/// Input channels whose weights are transformed at a time, where they come as taps: 36 matrices of these for
-/// a group of panels stay in L2 until they have been used.
-inline constexpr int kTapChannels = 64;
-/// Floats from one matrix of weights made on the way to the next.
-constexpr long tap_matrix(int channels, int panels, int lanes) {
-  return long{channels} * panels * lanes + 16;
-}
+/// Tiles at a time whose products are summed while their weights are made, see multiply_taps.
+inline constexpr int kTapRows = 4;
+/// Input channels that multiply_taps takes at a time: their taps stay in L1 while the points come by.
+inline constexpr int kTapChannels = 32;
 
-/// Products of a block with weights that are still taps: transforms them a part at a time. Every sum has the
-/// same order as with transformed weights, so the result has the same bits.
-template <class V, class P, class Filter>
-void multiply_taps(const Block<V, P>& block, const float* taps, const Schedule& schedule, int n, int panels) {
+/// Sums of kPoints neighbouring points of row kY, beginning with kX, for kRows tiles: the weights of a pair
+/// of channels are made from its nine taps in registers and used at once. `a` and `c` belong to the first of
+/// the points, the next ones are a_matrix and c_matrix floats on.
+template <class V, int kY, int kX, int kPoints, int kRows>
+[[gnu::noinline]] void tap_tile(const float* a, long a_panel, long a_matrix, const float* taps, int k_panels,
+                                float* c, long c_matrix, const float* prefetch, bool add) {
+  using Reg = typename V::Reg;
   constexpr int L = V::kLanes;
-  const int channels = block.k_panels * L;
-  for (int k0 = 0; k0 < channels; k0 += kTapChannels) {
-    const int count = channels - k0 < kTapChannels ? channels - k0 : kTapChannels;
-    const long matrix = tap_matrix(count, panels, L);
-    for (int p = 0; p < panels; ++p) {
-      const float* from = taps + (long{n + p} * channels + k0) * 9 * L;
-      float* into = schedule.u + long{p} * count * L;
-      for (int k = 0; k < count; ++k, from += 9 * L, into += L) {
-        separable<V, Filter>([&](int y, int x) { return V::load(from + (y * 3 + x) * L); },
-                             [&](int y, const typename V::Reg* row) {
+  Reg sum[kPoints][kRows];
 #pragma GCC unroll 6
-                               for (int x = 0; x < 6; ++x) V::store(into + (y * 6 + x) * matrix, row[x]);
-                             });
+  for (int p = 0; p < kPoints; ++p) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) sum[p][r] = add ? V::load(c + p * c_matrix + r * L) : V::zero();
+  }
+  for (int panel = 0; panel < k_panels; ++panel, a += a_panel) {
+    for (int k = 0; k < L; ++k, taps += 9 * L, prefetch += 2 * L) {
+      __builtin_prefetch(prefetch, 0, 2);
+      __builtin_prefetch(prefetch + L, 0, 2);
+      Reg half[3], row[6];
+#pragma GCC unroll 3
+      for (int x = 0; x < 3; ++x) {
+        const Reg column[3] = {V::load(taps + x * L), V::load(taps + (3 + x) * L),
+                               V::load(taps + (6 + x) * L)};
+        Reg points[6];
+        F43Filter::apply<V>(column, 1, points, 1);
+        half[x] = points[kY];
+      }
+      F43Filter::apply<V>(half, 1, row, 1);
+#pragma GCC unroll 6
+      for (int p = 0; p < kPoints; ++p) {
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+          sum[p][r] = V::fma(V::broadcast(a + p * a_matrix + r * L + k), row[kX + p], sum[p][r]);
+        }
       }
     }
-    // The taps of the next part arrive meanwhile.
-    const float* next = taps + (long{n} * channels + k0 + count) * 9 * L;
-    for (int u = 0; u < P::kMatrices; ++u) {
-      const long points = P::count(u), unit = block.unit();
-      const float* a = schedule.v + P::start(u, block.k_panels, unit, L) + k0 / L * points * unit;
-      const float* b = schedule.u + u * matrix;
-      float* c = schedule.m + block.m_offset(u);
-      const auto run = [&]<bool kAdd>() {
-        product<V, kAdd>(a, points * unit, block.used(points), b, count / L, panels, c, points * unit,
-                         next + long{u} * count * 9 * L / P::kMatrices);
-      };
-      k0 == 0 ? run.template operator()<false>() : run.template operator()<true>();
+  }
+#pragma GCC unroll 6
+  for (int p = 0; p < kPoints; ++p) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) V::store(c + p * c_matrix + r * L, sum[p][r]);
+  }
+}
+
+/// Calls body.template operator()<i>() for i = 0 .. kCount - 1.
+template <int kCount, class Body>
+void for_constants(const Body& body) {
+  [&]<int... kI>(std::integer_sequence<int, kI...>) {
+    (body.template operator()<kI>(), ...);
+  }
+  (std::make_integer_sequence<int, kCount>());
+}
+
+/// Products of a block of very few tiles with weights that are still taps, stride 1. The 36 matrices are
+/// never written down: to store and read them again took 400 cycles per vector of taps, to make their parts
+/// anew for every row of points takes 100 (Zen 4). Every sum has the same order as with transformed weights,
+/// so the result has the same bits.
+template <class V>
+void multiply_taps(const Block<V, Points<6>>& block, const float* taps, const Schedule& schedule, int n,
+                   int panels) {
+  using P = Points<6>;
+  constexpr int L = V::kLanes, kPoints = V::kTapPoints;
+  const int channels = block.k_panels * L;
+  const long unit = block.unit(), a_matrix = P::start(1, block.k_panels, unit, L),
+             c_matrix = block.m_offset(1);
+  for (int p = 0; p < panels; ++p) {
+    for (int k0 = 0; k0 < channels; k0 += kTapChannels) {
+      const int count = std::min(channels - k0, kTapChannels);
+      const float* from = taps + (long{n + p} * channels + k0) * 9 * L;
+      for_constants<6 * 6 / kPoints>([&]<int kI>() {
+        constexpr int kY = kI * kPoints / 6, kX = kI * kPoints % 6, kMatrix = 6 * kY + kX;
+        for (long row = 0; row < block.rows; row += kTapRows) {
+          const float* a = schedule.v + kMatrix * a_matrix + k0 / L * unit + row * L;
+          float* c = schedule.m + kMatrix * c_matrix + p * unit + row * L;
+          // What follows these taps comes a sixth (or less) at a time.
+          const float* next = from + long{count} * L * (9 + 2 * std::min(kI, 4));
+          const auto run = [&]<int kRows>() {
+            tap_tile<V, kY, kX, kPoints, kRows>(a, unit, a_matrix, from, count / L, c, c_matrix, next,
+                                                k0 > 0);
+          };
+          switch (std::min<long>(block.rows - row, kTapRows)) {
+            case 1:
+              run.template operator()<1>();
+              break;
+            case 2:
+              run.template operator()<2>();
+              break;
+            case 3:
+              run.template operator()<3>();
+              break;
+            default:
+              run.template operator()<4>();
+          }
+        }
+      });
     }
   }
 }
@@ -340,7 +400,7 @@ void multiply_taps(const Block<V, P>& block, const float* taps, const Schedule& 
 ///   in(t0, t1, base, capacity): transforms tiles into schedule.v.
 ///   extra(block, n, panels): a product besides the 36, run after that of matrix 0.
 ///   out(t0, t1, base, capacity, m_panels, first): transforms M to output panels from `first` on.
-template <class V, class P, class Filter, class In, class Extra, class Out>
+template <class V, class P, class In, class Extra, class Out>
 void run_tiles(long tiles, int k_panels, int out_panels, const float* u, bool taps, const Schedule& schedule,
                const Team& team, const In& in, const Extra& extra, const Out& out) {
   // Groups of output panels [n0, n1) of the tiles that V holds: products, then the output transform.
@@ -348,7 +408,9 @@ void run_tiles(long tiles, int k_panels, int out_panels, const float* u, bool ta
     for (int n = n0; n < n1; n += schedule.group) {
       const int panels = n1 - n < schedule.group ? n1 - n : schedule.group;
       const Block<V, P> block{end - t, capacity, k_panels, out_panels, panels};
-      if (taps) multiply_taps<V, P, Filter>(block, u, schedule, n, panels);
+      if constexpr (P::kSide == 6) {
+        if (taps) multiply_taps<V>(block, u, schedule, n, panels);
+      }
       for (int matrix = 0; matrix < P::kMatrices; ++matrix) {
         if (!taps) block.multiply(schedule.v, u, schedule.m, matrix, n, panels);
         if (matrix == 0) extra(block, n, panels);
@@ -404,8 +466,7 @@ Schedule winograd_cut(const Layer& layer, std::size_t l2_bytes) {
 
 template <class V>
 Space winograd_space(const Layer& layer, const Schedule& schedule) {
-  return {v_floats(schedule.block, layer.in, layer.stride), m_floats(schedule, V::kLanes, layer.stride),
-          std::size_t{36} * static_cast<std::size_t>(tap_matrix(kTapChannels, schedule.group, V::kLanes))};
+  return {v_floats(schedule.block, layer.in, layer.stride), m_floats(schedule, V::kLanes, layer.stride)};
 }
 
 inline constexpr int tiles_of(int pixels) {
@@ -421,7 +482,7 @@ void conv(const ConvJob& job, const Team& team) {
   const Images x{job.height, job.width, job.in / L}, y{job.height, job.width, job.out / L};
   const Schedule& s = job.schedule;
   with_flags<V>(job.epilogue, [&]<int kFlags>() {
-    run_tiles<V, P, F43Filter>(
+    run_tiles<V, P>(
         job.images * grid.per_image(), x.panels, y.panels, job.u, job.taps, s, team,
         [&](long t0, long t1, long base, long capacity) {
           transform_in<V, F43Input, P, 4, 1>(x, grid, job.x, t0, t1, base, capacity, s.v);
@@ -444,8 +505,8 @@ void down(const DownJob& job, const Team& team) {
   const TileGrid grid{tiles_of(y.height), tiles_of(y.width)};
   const Schedule& s = job.schedule;
   with_flags<V>(job.epilogue, [&]<int kFlags>() {
-    run_tiles<V, P, PolyFilter>(
-        job.images * grid.per_image(), x.panels, y.panels, job.u, job.taps, s, team,
+    run_tiles<V, P>(
+        job.images * grid.per_image(), x.panels, y.panels, job.u, false, s, team,
         [&](long t0, long t1, long base, long capacity) {
           transform_in<V, PolyInput, P, 8, 1>(x, grid, job.x, t0, t1, base, capacity, s.v);
         },
@@ -474,8 +535,8 @@ void down_grad(const DownGradJob& job, const Team& team) {
   const Schedule& s = job.schedule;
   const auto shortcut = [&](long capacity) { return s.v + P::start(36, g.panels, capacity * L, L); };
   with_flags<V>(job.epilogue, [&]<int kFlags>() {
-    run_tiles<V, P, PolyFilter>(
-        job.images * grid.per_image(), g.panels, dx.panels, job.u, job.taps, s, team,
+    run_tiles<V, P>(
+        job.images * grid.per_image(), g.panels, dx.panels, job.u, false, s, team,
         [&](long t0, long t1, long base, long capacity) {
           transform_in<V, PolyGradInput, P, 4, 0>(g, grid, job.g, t0, t1, base, capacity, s.v);
           copy_in<V>(g, grid, job.g_shortcut, t0, t1, base, capacity, shortcut(capacity));

@@ -112,6 +112,19 @@ class KernelTest : public ::testing::TestWithParam<const Kernels*> {
     run_team(2, [&](const Team& team) { k().transform_weights(job, team); });
     return u;
   }
+  /// The same as taps.
+  Buffer taps(const Shape& s, const Doubles& w) const {
+    Buffer taps(tap_floats(wide(s.in), wide(s.out)));
+    const std::vector<float> plain = floats(w);
+    const WeightJob job{.in = s.in,
+                        .out = s.out,
+                        .in_padded = wide(s.in),
+                        .out_padded = wide(s.out),
+                        .w = plain.data(),
+                        .taps = taps.data()};
+    run_team(2, [&](const Team& team) { k().transform_weights(job, team); });
+    return taps;
+  }
 };
 
 TEST_P(KernelTest, ConvolutionWithEveryEpilogue) {
@@ -151,6 +164,13 @@ TEST_P(KernelTest, ConvolutionWithEveryEpilogue) {
                 .schedule = {}};
     run(c, job, c.layer(wide(s.in), wide(s.out), false), k(), k().conv);
     EXPECT_LT(relative_error(to_planar(y, s.images, s.out, pixels, lanes), want), kTolerance);
+    // Weights made on the way: the same bits.
+    const std::vector<float> before(y.data(), y.data() + y.size());
+    const Buffer plain = taps(s, w);
+    job.u = plain.data();
+    job.taps = true;
+    run(c, job, c.layer(wide(s.in), wide(s.out), false), k(), k().conv);
+    EXPECT_EQ(std::vector<float>(y.data(), y.data() + y.size()), before);
     // A value within rounding of zero may take either sign; more than a few such bits would be an error.
     int different = 0;
     for (std::size_t i = 0; i < signs.size(); ++i)
