@@ -278,7 +278,7 @@ TEST(Supervised, RefusesImagesWithoutLabels) {
   EXPECT_THROW(method->step(input), core::Error);
   input.labels = torch::tensor({0, 1, 3, 2}, torch::kInt64);
   EXPECT_THROW(method->step(input), core::Error);
-  input.labels = {};
+  input.labels = torch::Tensor();
   EXPECT_THROW(method->step(input), core::Error);
   auto o = labelled_options(0);
   EXPECT_THROW(fit_to_classes(o, 1), core::Error);
