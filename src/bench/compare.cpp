@@ -55,6 +55,27 @@ std::vector<Comparison> compare(const nlohmann::json& before, const nlohmann::js
   return list;
 }
 
+nlohmann::json merge(const std::vector<nlohmann::json>& turns) {
+  nlohmann::json rows = turns.front();
+  try {
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      for (const char* who : {"released", "lean", "native"}) {
+        std::vector<double> bests, medians;
+        for (const auto& turn : turns) {
+          bests.push_back(best(turn.at(i), who));
+          medians.push_back(turn.at(i).at("ms_per_image_median").at(who).get<double>());
+        }
+        std::sort(medians.begin(), medians.end());
+        rows[i]["ms_per_image"][who] = *std::min_element(bests.begin(), bests.end());
+        rows[i]["ms_per_image_median"][who] = medians[medians.size() / 2];
+      }
+    }
+  } catch (const nlohmann::json::exception& e) {
+    core::run_error("bench", fmt::format("the turns of a build have different rows ({})", e.what()));
+  }
+  return rows;
+}
+
 nlohmann::json read_results(const std::string& path) {
   auto rows = nlohmann::json::parse(core::read_text(path, "bench"), nullptr, /*allow_exceptions=*/false);
   if (!rows.is_array())

@@ -28,7 +28,10 @@ std::vector<Comparison> compare(const nlohmann::json& before, const nlohmann::js
 nlohmann::json read_results(const std::string& path);
 /// Whether a path is something to run.
 bool is_program(const std::string& path);
-/// What another build's `bench step --json` with these options says.
+/// Results of several turns with the same options as one: of each row the best of the bests and the median of
+/// the medians.
+nlohmann::json merge(const std::vector<nlohmann::json>& turns);
+/// What a build's `bench step --json` with these options says.
 nlohmann::json results_of(const std::string& program, const std::vector<std::string>& options);
 
 }  // namespace ebclr::bench

@@ -42,6 +42,13 @@ void attach_native(nn::Encoder& encoder, const BenchOptions& o) {
       {.engine = engine::Engine::kNative, .threads = thread_count(o), .instructions = o.instructions});
 }
 
+/// Weights in the order that makes libtorch's convolutions run with channels last.
+void put_channels_last(nn::Encoder& encoder) {
+  for (const Tensor& p : encoder.parameters()) {
+    if (p.dim() == 4) p.set_data(p.detach().contiguous(at::MemoryFormat::ChannelsLast));
+  }
+}
+
 /// Fills in yardsticks and the check of the results; `passes` encoder passes make up the work.
 void complete(EngineBench& bench, double passes) {
   const BenchOptions& o = bench.options;
@@ -135,8 +142,9 @@ struct MethodLearner {
                                          .train_images = o.batch,
                                          .batch = o.batch};
     method = methods::make_method(options, context);
-    if (native) {
-      for (const auto& encoder : method->encoders()) attach_native(*encoder, o);
+    for (const auto& encoder : method->encoders()) {
+      if (native) attach_native(*encoder, o);
+      if (!native && o.channels_last) put_channels_last(*encoder);
     }
     std::vector<Tensor> all;
     for (const auto& group : method->parameter_groups()) {
@@ -188,6 +196,7 @@ std::vector<Rival> step_rivals(const BenchOptions& o) {
   std::vector<Rival> rivals{{"native", method(true)}, {"lean", method(false)}};
   if (o.method == "ebclr") {
     const auto released = std::make_shared<Learner>(o);
+    if (o.channels_last) put_channels_last(released->encoder);
     rivals.push_back(
         {"released", [released, view1, view2, o] { released_step(*released, view1, view2, o); }});
   }
@@ -208,6 +217,10 @@ EngineBench bench_sampler(const BenchOptions& o) {
   EngineBench bench{.what = "sampler", .options = o};
   Learner released(o), lean(o), native(o);
   attach_native(native.encoder, o);
+  if (o.channels_last) {
+    put_channels_last(lean.encoder);
+    put_channels_last(released.encoder);
+  }
   const Tensor references = torch::randn({o.batch, lean.head.options().out});
   ebm::SamplerOptions steps{.steps = o.sgld_steps};
   if (o.yopo_inner > 0) {
@@ -266,6 +279,7 @@ nlohmann::json to_json(const std::vector<EngineBench>& results) {
          {"stem", o.stem},
          {"sgld_steps", o.sgld_steps},
          {"chains", o.chains},
+         {"channels_last", o.channels_last},
          {"yopo_inner", o.yopo_inner},
          {"cut", o.cut},
          {"libtorch", torch_version()},

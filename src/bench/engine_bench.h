@@ -21,6 +21,7 @@ struct BenchOptions {
   int64_t yopo_inner = 0;      ///< of bench sampler: YOPO's N, M being T / N; 0 for Langevin steps
   int cut = 0;                 ///< YOPO's
   double chains = 0;           ///< of EBCLR's step: as sampler.chains
+  bool channels_last = false;  ///< libtorch's weights in that order, which makes its convolutions use it
   int warmup = 1, repeats = 3;
   int threads = 0;                ///< 0: as many as torch uses
   std::string instructions = {};  ///< of the kernels: "amx", "avx512" or "avx2"; empty for the best in float

@@ -37,6 +37,7 @@ struct BenchArgs {
   int64_t yopo_inner = 0;
   int cut = 0;
   double chains = 0;
+  bool channels_last = false;
   int64_t sgld_steps = 10;
   int repeats = 3, warmup = 1;
   bool json = false;
@@ -78,6 +79,7 @@ BenchOptions row_of(const BenchArgs& a, const std::string& method, const std::st
           .yopo_inner = a.yopo_inner,
           .cut = a.cut,
           .chains = method == "ebclr" ? a.chains : 0,
+          .channels_last = a.channels_last,
           .warmup = a.warmup,
           .repeats = a.repeats,
           .instructions = a.instructions};
@@ -101,6 +103,12 @@ std::vector<BenchOptions> combinations(const BenchArgs& a, bool with_methods) {
       for (int64_t width : a.widths)
         for (int64_t batch : a.batches) {
           out.push_back(row_of(a, method, image, width, batch));
+          if (all && method == "simclr" && out.back().batch_norm) {
+            // EBCLR with lambda 0: what a step of `fast` is held against.
+            out.push_back(out.back());
+            out.back().label = "lambda 0";
+            out.back().batch_norm = false;
+          }
           if (!all || method != "ebclr") continue;
           // As configs/fast: one chain for eight images, five steps.
           out.push_back(out.back());
@@ -263,9 +271,8 @@ std::vector<EngineBench> measure(const BenchArgs& a, EngineBench (*bench)(const 
   return results;
 }
 
-// Results of an earlier run: a file that --json wrote, or what another build of this program measures now.
-nlohmann::json earlier_results(const BenchArgs& a) {
-  if (!bench::is_program(a.against)) return bench::read_results(a.against);
+// What `bench step` of this or another build has to be told for one turn of these measurements.
+std::vector<std::string> turn_options(const BenchArgs& a) {
   std::vector<std::string> options = {"--method",  fmt::format("{}", fmt::join(a.methods, ",")),
                                       "--batch",   fmt::format("{}", fmt::join(a.batches, ",")),
                                       "--width",   fmt::format("{}", fmt::join(a.widths, ",")),
@@ -273,15 +280,16 @@ nlohmann::json earlier_results(const BenchArgs& a) {
                                       "--norm",    a.norm,
                                       "--steps",   std::to_string(a.sgld_steps),
                                       "--warmup",  std::to_string(a.warmup),
-                                      "--repeats", std::to_string(a.repeats)};
+                                      "--repeats", "1"};
   if (!a.instructions.empty()) options.insert(options.end(), {"--isa", a.instructions});
   if (a.stem != "cifar") options.insert(options.end(), {"--stem", a.stem});
   if (a.chains != 0) options.insert(options.end(), {"--chains", fmt::format("{}", a.chains)});
-  return bench::results_of(a.against, options);
+  if (a.runtime.threads > 0) options.insert(options.end(), {"--threads", std::to_string(a.runtime.threads)});
+  return options;
 }
 
-void print_comparison(const BenchArgs& a, const std::vector<EngineBench>& results) {
-  const auto rows = bench::compare(earlier_results(a), bench::to_json(results));
+void print_comparison(const BenchArgs& a, const nlohmann::json& before, const nlohmann::json& now) {
+  const auto rows = bench::compare(before, now);
   if (rows.empty()) fmt::print("{} has none of these rows\n", a.against);
   for (const auto& r : rows)
     fmt::print("{}: native {:.2f} -> {:.2f} ms/image, libtorch's own time x{:.2f}: {:+.0f} % ({})\n", r.row,
@@ -291,10 +299,32 @@ void print_comparison(const BenchArgs& a, const std::vector<EngineBench>& result
                             : fmt::format("within noise of {:.0f} %", 100 * r.noise));
 }
 
+// Two builds in turns, each as a process of its own; who begins changes from turn to turn, so that a machine
+// that becomes slower favours nobody.
+void run_against_program(const BenchArgs& a) {
+  const auto self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const auto options = turn_options(a);
+  std::vector<nlohmann::json> before, now;
+  for (int turn = 0; turn < a.repeats; ++turn) {
+    if (turn % 2 == 0) before.push_back(bench::results_of(a.against, options));
+    now.push_back(bench::results_of(self, options));
+    if (turn % 2 == 1) before.push_back(bench::results_of(a.against, options));
+  }
+  const auto then = bench::merge(before), ours = bench::merge(now);
+  if (a.json) {
+    fmt::print("{}\n", nlohmann::json{{"before", then}, {"now", ours}}.dump(2));
+  } else {
+    print_comparison(a, then, ours);
+  }
+}
+
 void run_step(const BenchArgs& a) {
+  if (!a.against.empty() && bench::is_program(a.against)) return run_against_program(a);
   const auto results = measure(a, bench::bench_step, true);
   print(results, a.json);
-  if (!a.against.empty() && !a.json) print_comparison(a, results);
+  if (!a.against.empty() && !a.json) {
+    print_comparison(a, bench::read_results(a.against), bench::to_json(results));
+  }
 }
 
 void run_neighbour(const BenchArgs& a) {
@@ -417,6 +447,7 @@ void add_encoder(CLI::App& c, BenchArgs& a) {
                "Instruction set of the native kernels (libtorch's: ATEN_CPU_CAPABILITY=avx2 "
                "ONEDNN_MAX_CPU_ISA=AVX2)")
       ->check(CLI::IsMember({"avx2", "avx512", "amx"}));
+  c.add_flag("--channels-last", a.channels_last, "libtorch with channels last");
   c.add_option("--warmup", a.warmup, "Runs before the clock starts")
       ->check(CLI::Range(0, 100))
       ->capture_default_str();
@@ -485,8 +516,9 @@ void add_encoder_benches(CLI::App& group) {
       group, "step", "A whole training step: as the released code does it, lean libtorch, native",
       [](CLI::App& c, BenchArgs& a) {
         add_step(c, a);
-        c.add_option("--against", a.against,
-                     "Earlier results (--json), or another build's ebclr: say what became slower")
+        c.add_option(
+             "--against", a.against,
+             "Earlier results (--json), or another build's ebclr, then run in turns: say what became slower")
             ->check(CLI::ExistingFile);
       },
       [](const BenchArgs& a, int) { run_step(a); });

@@ -11,7 +11,7 @@ namespace ebclr::cpu {
 namespace {
 
 /// Passes of at most so many tiles in a stage read its weights as taps. Stage 4 of width 64, there and back,
-/// one thread of a Zen 4: 4 tiles 11.1 ms instead of 14.5, 8 tiles 21.7 instead of 15.5.
+/// one thread of a Zen 4: 4 tiles 11.1 ms instead of 14.5, 8 tiles 21.7 instead of 15.5 (docs/engine.md).
 constexpr long kTapTiles = 4;
 
 const WeightSet& no_weights() {

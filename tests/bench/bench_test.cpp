@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "bench/compare.h"
 #include "bench/engine_bench.h"
 #include "cpu/cost.h"
 #include "expect_error.h"
+#include "temp_dir.h"
 
 namespace ebclr::bench {
 namespace {
@@ -33,6 +36,7 @@ TEST(EngineBench, EveryBenchmarkRunsAndVerifies) {
   BenchOptions simclr = kTiny;
   simclr.method = "simclr";
   simclr.batch_norm = true;
+  simclr.channels_last = true;
   std::vector<EngineBench> results{bench_embed(kTiny), bench_sampler(kTiny), bench_step(kTiny),
                                    bench_step(simclr)};
   for (const EngineBench& b : results) {
@@ -53,6 +57,7 @@ TEST(EngineBench, EveryBenchmarkRunsAndVerifies) {
   }
   EXPECT_EQ(json[2]["method"], "ebclr");
   EXPECT_EQ(json[3]["method"], "simclr");
+  EXPECT_TRUE(json[3]["channels_last"].get<bool>());
 }
 
 TEST(EngineBench, LargerStemsRun) {
@@ -79,17 +84,18 @@ TEST(NeighbourBench, MeasuresEveryRivalTwice) {
 }
 
 nlohmann::json rows(double native, double lean, double median) {
-  return nlohmann::json::array({{{"bench", "step"},
-                                 {"method", "ebclr"},
-                                 {"batch_norm", false},
-                                 {"batch", 64},
-                                 {"width", 64},
-                                 {"size", 32},
-                                 {"channels", 3},
-                                 {"threads", 2},
-                                 {"instructions", "avx2"},
-                                 {"ms_per_image", {{"native", native}, {"lean", lean}}},
-                                 {"ms_per_image_median", {{"native", median}, {"lean", lean}}}}});
+  return nlohmann::json::array(
+      {{{"bench", "step"},
+        {"method", "ebclr"},
+        {"batch_norm", false},
+        {"batch", 64},
+        {"width", 64},
+        {"size", 32},
+        {"channels", 3},
+        {"threads", 2},
+        {"instructions", "avx2"},
+        {"ms_per_image", {{"native", native}, {"lean", lean}, {"released", 4 * lean}}},
+        {"ms_per_image_median", {{"native", median}, {"lean", lean}, {"released", 4 * lean}}}}});
 }
 
 TEST(Compare, TellsASlowerBuildFromASlowerMachine) {
@@ -106,6 +112,27 @@ TEST(Compare, TellsASlowerBuildFromASlowerMachine) {
   nlohmann::json other = rows(10, 30, 10);
   other[0]["batch"] = 16;
   EXPECT_TRUE(compare(before, other).empty());
+}
+
+TEST(Compare, TurnsBecomeOneMeasurement) {
+  const auto merged = merge({rows(12, 33, 13), rows(10, 30, 11), rows(11, 36, 18)});
+  ASSERT_EQ(merged.size(), 1u);
+  EXPECT_EQ(merged[0]["ms_per_image"]["native"].get<double>(), 10);
+  EXPECT_EQ(merged[0]["ms_per_image"]["lean"].get<double>(), 30);
+  EXPECT_EQ(merged[0]["ms_per_image_median"]["native"].get<double>(), 13);
+  EXPECT_EQ(merged[0]["batch"], rows(1, 1, 1)[0]["batch"]);
+}
+
+TEST(Compare, RunsAnotherBuild) {
+  const testing::TempDir dir;
+  const std::string program = (dir / "other").string();
+  std::ofstream(program) << "#!/bin/sh\n[ \"$1 $2 $3 $4\" = \"bench step --json it's\" ] && echo '"
+                         << rows(10, 30, 10.5).dump() << "'\n";
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  EXPECT_TRUE(is_program(program));
+  EXPECT_EQ(results_of(program, {"it's"}), rows(10, 30, 10.5));
+  testing::expect_error(
+      core::ExitCode::kRunFailed, [&] { results_of(program, {"other options"}); }, "is it a build of ebclr?");
 }
 
 TEST(Compare, SaysWhatIsWrongWithTheFile) {
