@@ -44,12 +44,12 @@ SMALL=(--data shapes --limit 64 --quiet --threads 1 --set encoder.width=8 --set 
 
 pull_the_cable() {
   local code0=0 code1=0 start
-  rank 0 29500 train "${SMALL[@]}" --epochs 2 --out whole & p0=$!
-  rank 1 29500 train "${SMALL[@]}" --epochs 2 --out whole || fail "rank 1: $(cat rank1.out)"
+  rank 0 29500 train "${SMALL[@]}" --epochs 2 --set checkpoint.minutes=0.001 --out whole & p0=$!
+  rank 1 29500 train "${SMALL[@]}" --epochs 2 --set checkpoint.minutes=0.001 --out whole || fail "rank 1: $(cat rank1.out)"
   wait $p0 || fail "rank 0: $(cat rank0.out)"
 
-  rank 0 29501 train "${SMALL[@]}" --epochs 2 --set checkpoint.minutes=0 --out run & p0=$!
-  rank 1 29501 train "${SMALL[@]}" --epochs 2 --set checkpoint.minutes=0 --out run & p1=$!
+  rank 0 29501 train "${SMALL[@]}" --epochs 2 --set checkpoint.minutes=0.001 --out run & p0=$!
+  rank 1 29501 train "${SMALL[@]}" --epochs 2 --set checkpoint.minutes=0.001 --out run & p1=$!
   for _ in $(seq 600); do
     [ "$(grep -c '"step"' run/metrics.jsonl 2>/dev/null || true)" -ge 3 ] 2>/dev/null && break
     sleep 0.05
