@@ -92,7 +92,7 @@ void read_files(const std::vector<fs::path>& files, const std::vector<LabelByte>
   for (int64_t l = 0; l < head; ++l) labels.push_back(torch::empty({total}, torch::kInt64));
   auto* to = pixels.data_ptr<uint8_t>();
   constexpr int64_t kChunk = 512;  // records; 1.6 MB, so that memory stays at the set's own size
-  std::vector<uint8_t> buffer(kChunk * record);
+  std::vector<uint8_t> buffer(std::min(kChunk, total) * record);
   int64_t row = 0;
   for (const auto& f : files) {
     std::ifstream in(f, std::ios::binary);

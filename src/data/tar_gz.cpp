@@ -82,7 +82,7 @@ bool checksum_holds(const Block& block) {
 void gunzip(const fs::path& source, const fs::path& target, uint64_t limit) {
   GzipReader in(source);
   core::AtomicFile out(target, kTarGzComponent);
-  std::vector<char> buffer(1 << 20);
+  std::vector<char> buffer(1 << 16);
   while (const size_t n = in.read(buffer.data(), buffer.size())) {
     if (in.offset() > limit)
       core::usage_error(kTarGzComponent, fmt::format("{}: holds more than {} bytes", source.string(), limit));
@@ -95,7 +95,7 @@ void extract(const fs::path& archive, const std::map<std::string, fs::path>& wan
   GzipReader in(archive);
   std::set<std::string> missing;
   for (const auto& [name, path] : wanted) missing.insert(name);
-  std::vector<char> buffer(1 << 20);
+  std::vector<char> buffer(1 << 16);
   Block block{};
   while (!missing.empty() && in.read(block.data(), kBlock) == kBlock) {
     if (block[0] == 0) break;  // the archive's end

@@ -102,10 +102,10 @@ void cifar100(Bytes bytes) {
   data::read_cifar100(scratch(), "test");
 }
 void gzip(Bytes bytes) {
-  data::gunzip(file_of(bytes, "x.gz"), scratch() / "x", 1 << 20);
+  data::gunzip(file_of(bytes, "x.gz"), scratch() / "x", 1 << 16);
 }
 void tar_gz(Bytes bytes) {
-  data::extract(file_of(bytes, "x.tar.gz"), {{"a", scratch() / "a"}, {"b", scratch() / "b"}}, 1 << 20);
+  data::extract(file_of(bytes, "x.tar.gz"), {{"a", scratch() / "a"}, {"b", scratch() / "b"}}, 1 << 16);
 }
 void config(Bytes bytes) {
   std::vector<std::string> warnings;
