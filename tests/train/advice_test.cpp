@@ -63,7 +63,7 @@ TEST(Duration, IsReadAsPeopleWriteIt) {
   EXPECT_EQ(parse_duration("20"), 1200);
   for (const char* wrong : {"", "soon", "-5m", "10d", "0s", "1e99h"})
     testing::expect_error(
-        core::ExitCode::kUsage, [&] { parse_duration(wrong); }, "--budget");
+        core::ExitCode::kUsage, [&] { parse_duration(wrong); }, "budget");
 }
 
 }  // namespace
