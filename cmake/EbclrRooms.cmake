@@ -68,7 +68,7 @@ function(ebclr_test)
   endif()
   ebclr_cold(${T_NAME}_test)
   add_test(NAME ${T_NAME} COMMAND ${T_NAME}_test)
-  set_tests_properties(${T_NAME} PROPERTIES TIMEOUT 600)
+  set_tests_properties(${T_NAME} PROPERTIES TIMEOUT 1200)
 endfunction()
 
 # ebclr_embed(NAME x ROOM r FOLDER f): the YAML files below FOLDER become ebclr::r::x() in x.cpp of the room's build folder;
