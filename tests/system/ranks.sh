@@ -2,7 +2,7 @@
 # them is killed, hangs, differs, or never comes.
 source "$(dirname "$0")/lib.sh" "$1"
 command -v python3 >/dev/null || { echo "skipped: no python3 to find ports and compare losses with"; exit 77; }
-export EBCLR_JOIN_SECONDS=20 EBCLR_SILENCE_SECONDS=5
+export EBCLR_JOIN_SECONDS=20 EBCLR_SILENCE_SECONDS=6
 unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
 trap 'kill -KILL ${pids[*]:-} 2>/dev/null; rm -rf "$WORK"' EXIT
 pids=()
@@ -116,7 +116,7 @@ rank 0 2 "$EBCLR" train "${LONG[@]}" --out full
 rank 1 2 limited "$EBCLR" train "${LONG[@]}" --out full
 all_ended 1
 says 0 "rank 1 ended: "
-says 1 "cannot be written"
+says 1 "File too large"
 [ ! -e full ] || fail "a run that could not begin left $(find full)"
 
 # A port in use, a rank that never comes, a master that nobody reaches.
