@@ -149,11 +149,13 @@ else
   echo "mpirun is not installed (tools/install-deps --distributed): skipped"
 fi
 if command -v torchrun >/dev/null && torchrun --help >/dev/null 2>&1; then
-  # Killed once: torchrun starts it again, and it goes on by itself.
-  torchrun --nproc-per-node 2 --max-restarts 1 --monitor-interval 1 --master-port "$(free_port)" --no-python \
+  # Killed once: torchrun starts it again, and it goes on by itself. (-r, -t: torchrun 1.13 trips over its own defaults with
+  # Python 3.11, as Debian 12 has them.)
+  torchrun -r 0:1 -t 0:1 --nproc_per_node 2 --max_restarts 1 --monitor_interval 1 --master_port "$(free_port)" --no_python \
     "$EBCLR" train "${LONG[@]}" --out torch >torch.txt 2>&1 &
   pids=($!)
   until_step torch 20
+  kill -0 "${pids[0]}" 2>/dev/null || fail "torchrun ended early: $(cat torch.txt)"
   kill -KILL "$(pgrep -P "${pids[0]}" | tail -n 1)"
   ended_torch=0
   wait "${pids[0]}" || ended_torch=$?
