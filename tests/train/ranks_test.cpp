@@ -166,9 +166,9 @@ Steps steps_of(const fs::path& folder) {
   return out;
 }
 
-void expect_near(const Steps& got, const Steps& want, const std::string& what, size_t steps = 20) {
-  ASSERT_EQ(got.losses.size(), 20u) << what;
-  ASSERT_EQ(want.losses.size(), 20u) << what;
+void expect_near(const Steps& got, const Steps& want, const std::string& what) {
+  const size_t steps = want.losses.size();
+  ASSERT_EQ(got.losses.size(), steps) << what;
   for (size_t i = 0; i < steps; ++i)
     EXPECT_NEAR(got.losses[i], want.losses[i], 1e-4 * std::max(1.0, std::abs(want.losses[i])))
         << what << ", step " << i + 1;
@@ -192,9 +192,12 @@ TEST(Ranks, SameTrainingOnOneTwoAndFour) {
   const auto at = [&](const std::string& name) { return (dir / name).string(); };
   std::vector<RankJob> one, two, four, three;
   for (const auto& [name, layer] : settings()) {
-    one.push_back({.folder = at(name + "-1"), .setting = name});
-    two.push_back({.folder = at(name + "-2"), .setting = name});
-    four.push_back({.folder = at(name + "-4"), .setting = name});
+    // Chains that follow the gradient through BatchNorm amplify rounding most: the first steps show the
+    // exchange.
+    const int64_t stop = name == "ebclr_batch_norm" ? 3 : 0;
+    one.push_back({.folder = at(name + "-1"), .setting = name, .stop_after = stop});
+    two.push_back({.folder = at(name + "-2"), .setting = name, .stop_after = stop});
+    four.push_back({.folder = at(name + "-4"), .setting = name, .stop_after = stop});
   }
   for (const char* ranks : {"1", "2", "3", "4"})
     four.push_back({.folder = at(std::string("cut-") + ranks), .setting = "ebclr", .stop_after = 7});
@@ -212,14 +215,11 @@ TEST(Ranks, SameTrainingOnOneTwoAndFour) {
 
   for (const auto& [name, layer] : settings()) {
     const auto want = steps_of(at(name + "-1"));
-    ASSERT_EQ(want.losses.size(), 20u) << name;
+    ASSERT_EQ(want.losses.size(), name == "ebclr_batch_norm" ? 3u : 20u) << name;
     EXPECT_GT(std::abs(want.losses.front() - want.losses.back()), 1e-3)
         << name << " sees the same batch again";
-    // Chains that follow the gradient through BatchNorm amplify rounding most: the first steps show the
-    // exchange.
-    const size_t steps = name == "ebclr_batch_norm" ? 3 : 20;
-    expect_near(steps_of(at(name + "-2")), want, name + " on 2 ranks", steps);
-    expect_near(steps_of(at(name + "-4")), want, name + " on 4 ranks", steps);
+    expect_near(steps_of(at(name + "-2")), want, name + " on 2 ranks");
+    expect_near(steps_of(at(name + "-4")), want, name + " on 4 ranks");
   }
   const auto want = steps_of(at("ebclr-4"));
   for (const char* ranks : {"1", "2", "3", "4"})
