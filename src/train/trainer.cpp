@@ -113,6 +113,7 @@ struct Trainer::Impl {
       for (const auto& path :
            {f.config(), f.metrics(), f.provenance(), f.log(), f.lock(), f.checkpoints() / "clock.jsonl"})
         fs::remove(path, ec);
+    if (lock) run::prune_checkpoints(f.checkpoints(), {});  // parts of a buffer that no checkpoint names
     for (const auto& path : {f.checkpoints(), f.root}) fs::remove(path, ec);  // if they are empty
   }
 
