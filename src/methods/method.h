@@ -97,7 +97,7 @@ struct StepInput {
 struct StepOutput {
   torch::Tensor loss;
   std::vector<std::pair<std::string, double>> metrics;
-  torch::Tensor projections;  ///< detached outputs f(v1) [N, D], for the collapse watch
+  torch::Tensor projections;  ///< detached outputs f(v1) [N, D], for the collapse watch; undefined: none
 };
 
 /// Parameters that share a learning rate.

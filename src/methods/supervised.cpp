@@ -61,7 +61,6 @@ class Supervised : public Method {
     const auto logits = torch::cat({all[0], all[1]});  // [2N, K] of all ranks
     const auto one = all[2].detach().squeeze(1).to(torch::kInt64), labels = torch::cat({one, one});
     StepOutput out;
-    out.projections = all[0].detach();
     const auto entropy = torch::nn::functional::cross_entropy(logits, labels);
     out.loss = entropy;
     out.metrics = {{"cross_entropy", entropy.item<double>()},

@@ -555,8 +555,8 @@ struct Trainer::Impl {
     Signs signs{.position = position,
                 .loss = output.loss.item<double>(),
                 .metrics = output.metrics,
-                .projection_dim = output.projections.size(1)};
-    if (logged) signs.spread = methods::projection_spread(output.projections);
+                .projection_dim = output.projections.defined() ? output.projections.size(1) : 0};
+    if (logged && output.projections.defined()) signs.spread = methods::projection_spread(output.projections);
     auto reason = agree(guard->fault(signs));
     if (!reason) {
       optimizer->zero_grad();
@@ -581,7 +581,7 @@ struct Trainer::Impl {
 
     auto report = make_report(signs, lr);
     if (logged) {
-      write_metrics(report, *signs.spread);
+      write_metrics(report, signs.spread);
       signs.position = position;
       if (const auto text = guard->warning(signs)) warn(*text);
       interval_start = Clock::now();
@@ -647,7 +647,7 @@ struct Trainer::Impl {
     save(s);
   }
 
-  void write_metrics(const StepReport& r, double spread) {
+  void write_metrics(const StepReport& r, std::optional<double> spread) {
     nlohmann::ordered_json line = {
         {"step", r.position.step},
         {"rollbacks", r.position.rollbacks},
@@ -655,7 +655,7 @@ struct Trainer::Impl {
         {"loss", r.loss}};
     for (const auto& [name, value] : r.metrics) line[name] = value;
     line["grad_norm"] = r.grad_norm;
-    line["spread"] = spread;
+    if (spread) line["spread"] = *spread;
     line["lr"] = r.lr;
     line["images_per_second"] = r.images_per_second;
     line["seconds"] = r.position.seconds;

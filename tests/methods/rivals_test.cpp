@@ -244,7 +244,7 @@ TEST(Supervised, LossIsTheMeanCrossEntropyOfBothViews) {
     }
   }
   EXPECT_NEAR(out.loss.item<double>(), want, 1e-5);
-  EXPECT_EQ(out.projections.sizes(), (std::vector<int64_t>{6, 3}));
+  EXPECT_FALSE(out.projections.defined()) << "logits of a young classifier may all be alike: no collapse";
   EXPECT_EQ(method->buffer(), nullptr) << "without a generative term there are no chains";
 }
 

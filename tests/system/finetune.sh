@@ -24,7 +24,7 @@ head -n 1 own.csv | grep -q 'p_other,p_round' || fail "classes of the prediction
 "$EBCLR" outliers tuned.idx --by energy --top 3 >/dev/null || fail "energies of a classifier"
 
 # A named set with the joint objective: killed and resumed, the same bytes.
-JOINT=(finetune run --joint --epochs 12 --set train.batch_size=8 --set buffer.size=64 --set sampler.steps=3 --limit 48 --limit-test 20 "${TUNE[@]}")
+JOINT=(finetune run --joint --epochs 8 --set train.batch_size=8 --set buffer.size=64 --set sampler.steps=3 --limit 48 --limit-test 20 "${TUNE[@]}")
 "$EBCLR" "${JOINT[@]}" --out whole
 grep -q '"gap"' whole/metrics.jsonl || fail "no generative term"
 "$EBCLR" "${JOINT[@]}" --out cut &
