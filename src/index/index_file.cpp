@@ -274,6 +274,9 @@ struct Parts {
 // Fills `m.info` and the graph's numbers.
 Parts read_description(const Head& head, Mapping& m, int64_t& reference_dim) {
   Parts out{m, {}};
+  // A number with a fraction or beyond 64 bits throws; get<int64_t>() would convert it to anything.
+  const auto whole = [](const nlohmann::json& j) { return j.get_ref<const int64_t&>(); };
+  const auto place = [](const nlohmann::json& j) { return j.get_ref<const uint64_t&>(); };
   try {
     const auto json = nlohmann::json::parse(m.data + head.json_offset, m.data + m.size);
     auto& i = m.info;
@@ -281,23 +284,23 @@ Parts read_description(const Head& head, Mapping& m, int64_t& reference_dim) {
     json.at("run").get_to(i.run);
     json.at("method").get_to(i.method);
     json.at("version").get_to(i.version);
-    json.at("epoch").get_to(i.epoch);
-    json.at("step").get_to(i.step);
+    i.epoch = whole(json.at("epoch"));
+    i.step = whole(json.at("step"));
     json.at("folder").get_to(i.folder);
-    json.at("image_size").get_to(i.image_size);
-    json.at("channels").get_to(i.channels);
-    json.at("count").get_to(i.count);
-    json.at("dim").get_to(i.dim);
+    i.image_size = whole(json.at("image_size"));
+    i.channels = whole(json.at("channels"));
+    i.count = whole(json.at("count"));
+    i.dim = whole(json.at("dim"));
     json.at("has_energies").get_to(i.has_energies);
     json.at("tau").get_to(i.tau);
-    json.at("reference_dim").get_to(reference_dim);
-    json.at("graph").at("degree").get_to(m.graph.degree);
-    json.at("graph").at("entry").get_to(m.graph.entry);
-    json.at("graph").at("top").get_to(m.graph.top);
+    reference_dim = whole(json.at("reference_dim"));
+    m.graph.degree = whole(json.at("graph").at("degree"));
+    m.graph.entry = whole(json.at("graph").at("entry"));
+    m.graph.top = whole(json.at("graph").at("top"));
     for (const auto& s : json.at("sections")) {
       const auto name = s.at("name").get<std::string>();
-      const auto offset = s.at("offset").get<uint64_t>(), bytes = s.at("bytes").get<uint64_t>(),
-                 check = s.at("check").get<uint64_t>();
+      const uint64_t offset = place(s.at("offset")), bytes = place(s.at("bytes")),
+                     check = place(s.at("check"));
       if (offset > m.size || bytes > m.size - offset || offset % kAlign) m.damaged("a part lies outside");
       if (check != 0 && check != checksum(m.data + offset, bytes)) m.damaged("part " + name);
       out.parts[name] = {m.data + offset, bytes};

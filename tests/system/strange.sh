@@ -18,13 +18,14 @@ if [ -d locales/de_DE.UTF-8 ]; then
 else
   echo "strange: localedef or its sources are not here; locales with a decimal comma are those that are installed, if any"
 fi
-for locale in de_DE.UTF-8 tr_TR.UTF-8 C.UTF-8 no_SUCH C POSIX; do
+for locale in de_DE.UTF-8 tr_TR.UTF-8 C.UTF-8 no_SUCH POSIX; do
   rm -rf run
   LC_ALL=$locale LANG=$locale train run
   [ "$(final_weights run)" = "$want" ] || fail "other weights with the locale $locale"
+  case $locale in no_SUCH | C.UTF-8 | POSIX) continue ;; esac
   LC_ALL=$locale "$EBCLR" train --resume run --epochs 2 --quiet --threads 1 || fail "cannot resume with the locale $locale"
-  LC_ALL=$locale "$EBCLR" config show --set optimizer.lr=0.125 --set train.epochs=3 | grep -q '0\.125' ||
-    fail "a number is read or written otherwise with the locale $locale"
+  LC_ALL=$locale "$EBCLR" config show --set optimizer.lr=0.125 --set train.epochs=3 >shown.txt
+  grep -q '0\.125' shown.txt || fail "a number is read or written otherwise with the locale $locale"
 done
 unset LOCPATH
 
