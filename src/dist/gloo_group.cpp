@@ -132,12 +132,27 @@ class Pulse {
         thread_([this] { beat(); }) {}
   ~Pulse() {
     stop_ = true;
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
 
-  /// Why the group is broken; empty while it is whole.
+  /// Ends it; false when it hangs at a store that does not answer: then it must not be destroyed.
+  bool end() {
+    stop_ = true;
+    for (int i = 0; i < 40 && !ended_; ++i) std::this_thread::sleep_for(milliseconds(50));
+    if (!ended_) return false;
+    thread_.join();
+    return true;
+  }
+
+  /// Why the group is broken; empty while it is whole. A question to a store whose host has vanished has no
+  /// end, so that silence is judged here, by whoever asks.
   std::string verdict() {
     const std::scoped_lock lock(mutex_);
+    if (verdict_.empty() && seconds_since(heard_) > deadlines_.silence)
+      verdict_ = fmt::format(
+          "rank 0, which keeps the meeting point, has not answered for {:.0f} s (killed, "
+          "stopped, or the network is down)",
+          deadlines_.silence);
     return verdict_;
   }
 
@@ -159,11 +174,14 @@ class Pulse {
         store_->set(key("beat", launch_.rank), bytes_of(std::to_string(n)));
         if (launch_.rank == 0) examine();
         if (store_->check({"verdict"})) judge(text_of(store_->get("verdict")));
+        const std::scoped_lock lock(mutex_);
+        heard_ = Clock::now();
       } catch (const std::exception&) {
         if (!stop_) judge("rank 0, which keeps the meeting point, is gone");
       }
       for (int i = 0; i < 10 && !stop_; ++i) std::this_thread::sleep_for(milliseconds(50));
     }
+    ended_ = true;
   }
 
   void examine() {
@@ -189,7 +207,8 @@ class Pulse {
   std::vector<Seen> seen_;
   std::mutex mutex_;
   std::string verdict_;
-  std::atomic<bool> stop_ = false;
+  Clock::time_point heard_ = Clock::now();  // when the store last answered
+  std::atomic<bool> stop_ = false, ended_ = false;
   std::thread thread_;
 };
 
@@ -275,7 +294,7 @@ class GlooGroup : public Group {
   }
 
   ~GlooGroup() override {
-    pulse_.reset();
+    if (!pulse_->end()) (void)pulse_.release();
     if (broken_) {
       // Something may still be under way in it that will never end; its destructor would wait for it.
       (void)gloo_.release();

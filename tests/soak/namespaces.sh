@@ -37,7 +37,7 @@ limit() {
 rank() {
   local r=$1 port=$2
   shift 2
-  ip netns exec eb$$-$r env RANK=$r WORLD_SIZE=2 MASTER_ADDR=10.77.0.1 MASTER_PORT=$port "$EBCLR" "$@" >rank$r.out 2>&1
+  timeout -k 2 120 ip netns exec eb$$-$r env RANK=$r WORLD_SIZE=2 MASTER_ADDR=10.77.0.1 MASTER_PORT=$port "$EBCLR" "$@" >rank$r.out 2>&1
 }
 SMALL=(--data shapes --limit 64 --quiet --threads 1 --set encoder.width=8 --set head.out=16 --set train.batch_size=8
   --set buffer.size=200 --set sampler.steps=3 --set log.every=1)

@@ -93,6 +93,7 @@ for _ in $(seq 600); do
 done
 worker=$(pgrep -P $parent) || fail "no worker"
 kill -STOP $worker $parent
+trap 'kill -9 $worker $parent 2>/dev/null; rm -rf "$WORK"' EXIT
 "$EBCLR" reproduce shared.yaml --scale tiny --out taken --threads 1 >b.txt 2>b.err &
 second=$!
 for _ in $(seq 1200); do
