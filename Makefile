@@ -1,4 +1,4 @@
-# A thin front over the CMake presets. `make demo` and `make test` need nothing but Debian 12 and root: they install
+# A thin front over the CMake presets. `make demo` and `make test` need nothing but Debian 12 or 13 and root: they install
 # the missing packages first. Plain `make` builds and installs nothing.
 PRESET ?= release
 BUILD := build/$(PRESET)
