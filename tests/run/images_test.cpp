@@ -58,7 +58,7 @@ TEST_F(Images, ChangesAreNoticedAndMovingIsNoChange) {
   fs::remove(moved / "03.pgm");
   testing::expect_error(
       core::ExitCode::kUsage, [&] { check_same_images(run, load_images(run, there).list, there.source); },
-      "1 file is missing (03.pgm)", "--data");
+      "1 file is missing (03.pgm)", "where they are now");
   EXPECT_THAT(load_images(run, there).train.notes,
               ::testing::Contains(::testing::HasSubstr("since training 1 file is missing")));
   fs::create_directories(dir / "others");
