@@ -4,7 +4,7 @@ source "$(dirname "$0")/lib.sh" "$1"
 command -v python3 >/dev/null || { echo "skipped: no python3 to find ports and compare losses with"; exit 77; }
 export EBCLR_JOIN_SECONDS=20 EBCLR_SILENCE_SECONDS=6
 unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
-trap 'kill -KILL ${pids[*]:-} 2>/dev/null; rm -rf "$WORK"' EXIT
+trap 'kill -KILL ${pids[*]:-} 2>/dev/null || true; rm -rf "$WORK"' EXIT
 pids=()
 
 TRAIN=(--data shapes --limit 48 --threads 1 --set encoder.width=8 --set head.out=16 --set train.batch_size=8
