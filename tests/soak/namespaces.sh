@@ -11,7 +11,7 @@ A=eb$$-0 B=eb$$-1
 for tool in ip tc awk; do command -v $tool >/dev/null || { echo "SKIPPED: no $tool"; exit 77; }; done
 ip netns add $A 2>/dev/null || { echo "SKIPPED: network namespaces are not permitted here"; exit 77; }
 WORK=$(mktemp -d)
-trap 'ip netns del $A 2>/dev/null; ip netns del $B 2>/dev/null; rm -rf "$WORK"' EXIT
+trap 'ip netns del $A 2>/dev/null || true; ip netns del $B 2>/dev/null || true; rm -rf "$WORK"' EXIT
 fail() { echo "FAILED: $*"; exit 1; }
 cd "$WORK"
 export EBCLR_DATA=$WORK/data
@@ -61,7 +61,7 @@ pull_the_cable() {
   echo "cable pulled: the ranks ended after $((SECONDS - start)) s with $code0 and $code1:"
   grep -h '^ebclr:' rank0.out rank1.out || true
   [ $code0 = 1 ] && [ $code1 = 1 ] || fail "exit codes $code0 and $code1: $(cat rank0.out rank1.out)"
-  [ $((SECONDS - start)) -le 30 ] || fail "it took $((SECONDS - start)) s"
+  [ $((SECONDS - start)) -le 100 ] || fail "it took $((SECONDS - start)) s"
   grep -q 'rank 1' rank0.out || fail "rank 0 does not name rank 1: $(cat rank0.out)"
   grep -q 'rank 0' rank1.out || fail "rank 1 does not name rank 0: $(cat rank1.out)"
 
