@@ -362,24 +362,17 @@ class GlooGroup : public Group {
     if (!list[0].is_same(t)) t.copy_(list[0]);
   }
 
+  // Not through the store: a question to a store whose host has vanished has no end.
   std::vector<std::string> gather_text(const std::string& mine) override {
-    const int64_t call = texts_++;
-    const auto name = [call](int r) { return fmt::format("text/{}/{}", call, r); };
+    const auto lengths =
+        gather_rows(torch::full({1}, static_cast<int64_t>(mine.size()), torch::kInt64), world());
+    auto row = torch::zeros({1, lengths.max().item<int64_t>() + 1}, torch::kUInt8);
+    std::memcpy(row.data_ptr(), mine.data(), mine.size());
+    const auto rows = gather_rows(row, world()).contiguous();
     std::vector<std::string> all;
-    try {
-      store_->set(name(rank()), bytes_of(mine));
-      for (int r = 0; r < world(); ++r) {
-        while (!store_->check({name(r)})) {
-          give_up_if_broken("a comparison");
-          std::this_thread::sleep_for(milliseconds(20));
-        }
-        all.push_back(text_of(store_->get(name(r))));
-      }
-    } catch (const core::Error&) {
-      throw;
-    } catch (const std::exception& e) {
-      fail("a comparison", e.what());
-    }
+    for (int r = 0; r < world(); ++r)
+      all.emplace_back(reinterpret_cast<const char*>(rows[r].data_ptr<uint8_t>()),
+                       lengths[r].item<int64_t>());
     return all;
   }
 
@@ -483,7 +476,6 @@ class GlooGroup : public Group {
   std::unique_ptr<Pulse> pulse_;
   c10::intrusive_ptr<PatientGloo> gloo_;
   Traffic traffic_;
-  int64_t texts_ = 0;
   bool broken_ = false;
 };
 

@@ -61,7 +61,7 @@ pull_the_cable() {
   echo "cable pulled: the ranks ended after $((SECONDS - start)) s with $code0 and $code1:"
   grep -h '^ebclr:' rank0.out rank1.out || true
   [ $code0 = 1 ] && [ $code1 = 1 ] || fail "exit codes $code0 and $code1: $(cat rank0.out rank1.out)"
-  [ $((SECONDS - start)) -le 100 ] || fail "it took $((SECONDS - start)) s"
+  [ $((SECONDS - start)) -le 30 ] || fail "it took $((SECONDS - start)) s"
   grep -q 'rank 1' rank0.out || fail "rank 0 does not name rank 1: $(cat rank0.out)"
   grep -q 'rank 0' rank1.out || fail "rank 1 does not name rank 0: $(cat rank1.out)"
 
