@@ -9,7 +9,9 @@
 #include "cli/progress.h"
 #include "cli/runtime.h"
 #include "cli/table.h"
+#include "core/csv.h"
 #include "core/error.h"
+#include "core/files.h"
 #include "density/density.h"
 #include "eval/strangers.h"
 #include "run/images.h"
@@ -19,12 +21,28 @@ namespace ebclr::cli {
 namespace {
 
 struct StrangersArgs {
-  std::string run, checkpoint = "last", data_root;
+  std::string run, checkpoint = "last", data_root, scores;
   int64_t limit = 2000, references = 512;
   uint64_t seed = 0;
   bool json = false;
   RuntimeOptions runtime;
 };
+
+// A line for each image of each set, for scores of one's own.
+std::string as_csv(const eval::StrangerScores& scores) {
+  std::string csv = core::csv_line({"set", "image", "energy", "neighbour", "mahalanobis", "length"});
+  const auto add = [&](const eval::SetScores& s) {
+    for (int64_t i = 0; i < s.energy.size(0); ++i)
+      csv += core::csv_line({s.name, std::to_string(i), fmt::format("{:.9g}", s.energy[i].item<double>()),
+                             fmt::format("{:.9g}", s.neighbour[i].item<double>()),
+                             fmt::format("{:.9g}", s.mahalanobis[i].item<double>()),
+                             fmt::format("{:.9g}", s.length[i].item<double>())});
+  };
+  add(scores.training);
+  add(scores.own);
+  for (const auto& s : scores.sets) add(s);
+  return csv;
+}
 
 void judge_strangers(const StrangersArgs& a) {
   const auto runtime = apply(a.runtime);
@@ -43,9 +61,11 @@ void judge_strangers(const StrangersArgs& a) {
   const eval::StrangerOptions options{.count = a.limit, .data_root = source.data_root, .seed = a.seed};
   ProgressLine line(a.json);
   const auto show = line.function();
-  const auto rows = eval::judge_strangers(density, own, eval::make_strangers(own, options),
-                                          [&](double share) { show("strangers", share); });
+  const auto scores = eval::score_strangers(density, own, eval::make_strangers(own, options),
+                                            [&](double share) { show("strangers", share); });
+  const auto rows = eval::judge_strangers(scores);
   line.clear();
+  if (!a.scores.empty()) core::write_atomically(a.scores, as_csv(scores), "strangers");
   if (a.json) {
     nlohmann::ordered_json j{{"run", a.run}, {"own", own.name}, {"split", own.split}, {"images", own.size()}};
     for (const auto& r : rows)
@@ -60,7 +80,7 @@ void judge_strangers(const StrangersArgs& a) {
   fmt::print("AUROC of telling strangers from {} {} images of {} (0.5 is chance)\n\n", own.size(), own.split,
              own.name);
   std::vector<std::vector<std::string>> lines{
-      {"strangers", "energy", "neighbour", "Mahalanobis", "energy + Mahalanobis"}};
+      {"strangers", "energy", "neighbour", "Mahalanobis", "combined"}};
   for (const auto& r : rows)
     lines.push_back({r.name, fmt::format("{:.3f}", r.energy), fmt::format("{:.3f}", r.neighbour),
                      fmt::format("{:.3f}", r.mahalanobis), fmt::format("{:.3f}", r.combined)});
@@ -83,6 +103,7 @@ void add_strangers_command(CLI::App& eval) {
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   c->add_option("--seed", a->seed, "Of views and strangers")->check(CLI::NonNegativeNumber);
+  c->add_option("--scores", a->scores, "Write the scores of every image here (CSV)");
   c->add_flag("--json", a->json, "Print as JSON");
   add_runtime_options(*c, a->runtime);
   c->callback([a] { judge_strangers(*a); });

@@ -54,4 +54,13 @@ torch::Tensor standard_scores(const torch::Tensor& scores, const torch::Tensor& 
   return (scores.to(torch::kFloat64) - middle) / scatter.clamp_min(1e-12);
 }
 
+torch::Tensor unusualness(const std::vector<ScorePair>& pairs) {
+  torch::Tensor sum;
+  for (const auto& p : pairs) {
+    const auto squares = standard_scores(p.scores, p.of_training).square();
+    sum = sum.defined() ? sum + squares : squares;
+  }
+  return sum.sqrt();
+}
+
 }  // namespace ebclr::eval

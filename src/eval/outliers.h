@@ -3,6 +3,8 @@
 
 #include <torch/types.h>
 
+#include <vector>
+
 namespace ebclr::eval {
 
 /// Distances of features from those of training images. Features are scaled to unit length first.
@@ -27,5 +29,15 @@ class FeatureDistances {
 
 /// Scores [M] in units of how training images (scores [N]) scatter: (score - median) / (1.4826 * MAD).
 torch::Tensor standard_scores(const torch::Tensor& scores, const torch::Tensor& of_training);
+
+/// Scores of some images and of the training images, by which to tell how usual the former are.
+struct ScorePair {
+  torch::Tensor scores, of_training;  ///< [M], [N]
+};
+
+/// How far images lie from the middle of training images in several scores at once, on either side of it: the
+/// root of the summed squares of their standard scores, double [M]. Both sides count because strangers can look
+/// too familiar as well: blurred images have lower energies than sharp ones (docs/fast.md).
+torch::Tensor unusualness(const std::vector<ScorePair>& pairs);
 
 }  // namespace ebclr::eval

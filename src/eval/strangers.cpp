@@ -72,11 +72,6 @@ Tensor in_shape_of(const Tensor& own, data::ImageSet other) {
   return to_bytes(torch::upsample_bilinear2d(x.to(torch::kFloat32), {own.size(2), own.size(3)}, false));
 }
 
-/// Scores of one set, the higher the stranger.
-struct Scores {
-  Tensor energy, neighbour, mahalanobis;
-};
-
 }  // namespace
 
 std::vector<Strangers> make_strangers(const data::ImageSet& own_set, const StrangerOptions& o) {
@@ -107,39 +102,48 @@ std::vector<Strangers> make_strangers(const data::ImageSet& own_set, const Stran
   return out;
 }
 
-std::vector<StrangerRow> judge_strangers(const density::Density& density, const data::ImageSet& own,
-                                         const std::vector<Strangers>& strangers,
-                                         const std::function<void(double)>& progress) {
+StrangerScores score_strangers(const density::Density& density, const data::ImageSet& own,
+                               const std::vector<Strangers>& strangers,
+                               const std::function<void(double)>& progress) {
   torch::NoGradGuard no_grad;
   auto& encoder = *density.model.encoder;
   const auto train_features = features(encoder, *density.images).to(torch::kCPU);
   const FeatureDistances distances(train_features);
-  const auto scores_of = [&](const data::ImageSet& set) {
+  const auto scores_of = [&](const std::string& name, const data::ImageSet& set) {
     const auto f = features(encoder, set).to(torch::kCPU);
-    return Scores{density::energies(density, set).to(torch::kFloat64), distances.neighbour(f),
-                  distances.mahalanobis(f)};
+    return SetScores{name, density::energies(density, set).to(torch::kFloat64), distances.neighbour(f),
+                     distances.mahalanobis(f), f.norm(2, 1).to(torch::kFloat64)};
   };
-  const Scores trained{density::energies(density, *density.images).to(torch::kFloat64),
-                       {},
-                       distances.mahalanobis(train_features)};
-  const auto combined = [&](const Scores& s) {
-    return standard_scores(s.energy, trained.energy) + standard_scores(s.mahalanobis, trained.mahalanobis);
+  StrangerScores out;
+  out.training = {"training", density::energies(density, *density.images).to(torch::kFloat64),
+                  distances.neighbour(train_features, /*known=*/true), distances.mahalanobis(train_features),
+                  train_features.norm(2, 1).to(torch::kFloat64)};
+  out.own = scores_of("own", own);
+  for (const auto& s : strangers) {
+    if (progress) progress(static_cast<double>(out.sets.size()) / static_cast<double>(strangers.size()));
+    out.sets.push_back(scores_of(s.name, s.set));
+  }
+  return out;
+}
+
+std::vector<StrangerRow> judge_strangers(const StrangerScores& scores) {
+  const auto combined = [&](const SetScores& s) {
+    return unusualness({{s.energy, scores.training.energy},
+                        {s.mahalanobis, scores.training.mahalanobis},
+                        {s.length, scores.training.length}});
   };
-  const auto ours = scores_of(own);
   const auto against = [](const Tensor& inside, const Tensor& outside) {
     const auto positive = torch::cat(
         {torch::zeros({inside.size(0)}, torch::kBool), torch::ones({outside.size(0)}, torch::kBool)});
     return auroc(torch::cat({inside, outside}), positive);
   };
+  const auto& own = scores.own;
   std::vector<StrangerRow> rows;
   StrangerRow mean{.name = "mean"};
-  for (const auto& s : strangers) {
-    if (progress) progress(static_cast<double>(rows.size()) / static_cast<double>(strangers.size()));
-    const auto theirs = scores_of(s.set);
-    rows.push_back({s.name, against(ours.energy, theirs.energy), against(ours.neighbour, theirs.neighbour),
-                    against(ours.mahalanobis, theirs.mahalanobis),
-                    against(combined(ours), combined(theirs))});
-    const double share = 1.0 / static_cast<double>(strangers.size());
+  const double share = 1.0 / static_cast<double>(scores.sets.size());
+  for (const auto& theirs : scores.sets) {
+    rows.push_back({theirs.name, against(own.energy, theirs.energy), against(own.neighbour, theirs.neighbour),
+                    against(own.mahalanobis, theirs.mahalanobis), against(combined(own), combined(theirs))});
     mean.energy += rows.back().energy * share;
     mean.neighbour += rows.back().neighbour * share;
     mean.mahalanobis += rows.back().mahalanobis * share;

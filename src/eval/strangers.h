@@ -29,16 +29,32 @@ struct StrangerOptions {
 /// as `own`.
 std::vector<Strangers> make_strangers(const data::ImageSet& own, const StrangerOptions& options);
 
+/// Scores of the images of one set, the higher the stranger: double [N] each.
+struct SetScores {
+  std::string name;
+  torch::Tensor energy, neighbour, mahalanobis;
+  torch::Tensor length;  ///< of the features, which the distances do not see
+};
+
+struct StrangerScores {
+  SetScores training;  ///< tell how much familiar images scatter
+  SetScores own;       ///< familiar images that were not trained on
+  std::vector<SetScores> sets;
+};
+
+/// `own` are images that were not trained on.
+StrangerScores score_strangers(const density::Density& density, const data::ImageSet& own,
+                               const std::vector<Strangers>& strangers,
+                               const std::function<void(double)>& progress = {});
+
 /// AUROC of strangers against own images; 0.5 is chance.
 struct StrangerRow {
   std::string name;  ///< of the set; "mean" in the last row
   double energy = 0, neighbour = 0, mahalanobis = 0;
-  double combined = 0;  ///< standardised energy and Mahalanobis distance added up
+  double combined = 0;  ///< unusualness of energy, Mahalanobis distance and length of features
 };
 
-/// One row per set and their mean. `own` are images that were not trained on.
-std::vector<StrangerRow> judge_strangers(const density::Density& density, const data::ImageSet& own,
-                                         const std::vector<Strangers>& strangers,
-                                         const std::function<void(double)>& progress = {});
+/// One row per set and their mean.
+std::vector<StrangerRow> judge_strangers(const StrangerScores& scores);
 
 }  // namespace ebclr::eval

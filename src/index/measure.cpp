@@ -133,7 +133,7 @@ std::vector<StrangerMeasure> measure_strangers(const density::Density& density, 
   std::vector<StrangerMeasure> out;
   const auto judge = [&](const std::string& name, const torch::Tensor& x, const torch::Tensor& e,
                          const std::string& by) {
-    const auto scores = outlier_scores(x, e, {.by = by}, name);
+    const auto scores = outlier_scores({x, x.norm(2, 1).to(torch::kFloat64), e}, {.by = by}, name);
     const auto first = strangest(scores).narrow(0, 0, m);
     out.push_back({name, by, eval::auroc(scores, positive),
                    positive.index_select(0, first).to(torch::kFloat64).mean().item<double>()});

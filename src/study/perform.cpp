@@ -128,10 +128,10 @@ bool measure_strangers(const RunSpec& spec, const engine::Placement& placement, 
       eval::make_strangers(own, {.count = kStrangers, .data_root = spec.config.data.data_root});
   std::vector<eval::StrangerRow> rows;
   try {
-    rows = eval::judge_strangers(density, own, strangers, [&](double) {
+    rows = eval::judge_strangers(eval::score_strangers(density, own, strangers, [&](double) {
       if (stop) throw Stopped{};
       if (report) report(spec.forward_units + spec.judging_units, "strangers");
-    });
+    }));
   } catch (const Stopped&) {
     return false;
   }

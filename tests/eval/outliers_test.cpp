@@ -63,5 +63,15 @@ TEST(StandardScores, ArePlacesAmongTrainingScores) {
   EXPECT_NEAR(s[1].item<double>(), 1, 1e-6);
 }
 
+TEST(Unusualness, IsADistanceFromTheMiddleOnEitherSide) {
+  const auto training = torch::tensor({1.0, 2.0, 3.0, 4.0, 5.0}, torch::kFloat64);
+  const double s = 1.4826;  // a standard score of 1
+  const auto u = unusualness({{torch::tensor({3.0, 3.0 + 3 * s, 3.0 - 3 * s}, torch::kFloat64), training},
+                              {torch::tensor({3.0, 3.0 - 4 * s, 3.0}, torch::kFloat64), training}});
+  EXPECT_NEAR(u[0].item<double>(), 0, 1e-12);
+  EXPECT_NEAR(u[1].item<double>(), 5, 1e-12);
+  EXPECT_NEAR(u[2].item<double>(), 3, 1e-12);
+}
+
 }  // namespace
 }  // namespace ebclr::eval

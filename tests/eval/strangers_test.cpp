@@ -57,7 +57,7 @@ TEST(Strangers, OwnImagesAreNoStrangersAndTheMeanIsOverTheSets) {
   const auto own = data::make_shapes({.size = 16, .count = 100, .seed = 1}, "test");
   auto strangers = make_strangers(own, {.count = 100, .data_root = nothing_here.path()});
   strangers.push_back({"own", own});
-  const auto rows = judge_strangers(density, own, strangers);
+  const auto rows = judge_strangers(score_strangers(density, own, strangers));
   ASSERT_EQ(rows.size(), strangers.size() + 1);
   EXPECT_EQ(rows.back().name, "mean");
   StrangerRow sum;

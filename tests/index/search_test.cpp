@@ -83,11 +83,11 @@ TEST(Outliers, AStrangerComesFirst) {
   for (const auto* by : {"neighbours", "mahalanobis"})
     EXPECT_EQ(strangest(outlier_scores(index, {.by = by}))[0].item<int64_t>(), 77) << by;
   EXPECT_EQ(strangest(outlier_scores(index, {.by = "energy"}))[0].item<int64_t>(), 199);
-  EXPECT_EQ(outlier_scores(index, {.by = "combined"}).size(0), 200);
+  EXPECT_EQ(strangest(outlier_scores(index, {.by = "combined"}))[0].item<int64_t>(), 77);
   EXPECT_TRUE(torch::equal(outlier_scores(index, {}), outlier_scores(index, {.by = "combined"})));
   EXPECT_EQ(choose_score(40, 128, true), "energy");
   EXPECT_EQ(choose_score(40, 128, false), "neighbours");
-  EXPECT_EQ(choose_score(4000, 128, false), "mahalanobis");
+  EXPECT_EQ(choose_score(4000, 128, false), "combined");
   testing::expect_error(
       core::ExitCode::kUsage, [&] { outlier_scores(index, {.by = "mood"}); }, "choose energy");
   c.info.has_energies = false;
@@ -95,6 +95,21 @@ TEST(Outliers, AStrangerComesFirst) {
   testing::expect_error(
       core::ExitCode::kUsage, [&] { outlier_scores(Index::open(dir / "b.idx"), {.by = "energy"}); },
       "no energies");
+  EXPECT_EQ(strangest(outlier_scores(Index::open(dir / "b.idx"), {.by = "combined"}))[0].item<int64_t>(), 77);
+}
+
+TEST(Outliers, FeaturesOfAnotherLengthAreStrangeThoughTheirDirectionIsNot) {
+  auto features = made(200, 16).features;
+  const auto spread = torch::linspace(0.9, 1.1, 200, torch::kFloat64);
+  for (const double length : {0.2, 5.0}) {
+    auto lengths = spread.clone();
+    lengths[33] = length;
+    const auto scores = outlier_scores(Looks{features, lengths, {}}, {.by = "combined"}, "test");
+    EXPECT_EQ(strangest(scores)[0].item<int64_t>(), 33) << length;
+    EXPECT_NE(strangest(outlier_scores(Looks{features, lengths, {}}, {.by = "mahalanobis"}, "test"))[0]
+                  .item<int64_t>(),
+              33);
+  }
 }
 
 }  // namespace
