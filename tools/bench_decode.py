@@ -39,7 +39,7 @@ def main():
         result["Pillow " + PIL.__version__] = speed(pillow, files)
         result["Pillow, JPEGs by draft()"] = speed(lambda c: pillow(c, True), files)
     except ImportError:
-        pass
+        result["Pillow"] = 0  # not there
     try:
         import cv2
         import numpy
@@ -56,7 +56,7 @@ def main():
 
         result["OpenCV " + cv2.__version__] = speed(opencv, files)
     except ImportError:
-        pass
+        result["OpenCV"] = 0
     print(json.dumps(result))
 
 
