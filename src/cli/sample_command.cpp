@@ -138,7 +138,8 @@ data::ImageSet images_for_energy(const EnergyArgs& a, const run::Run& run, const
     return data::read_files({a.files.begin(), a.files.end()},
                             {.image_size = model.image_shape.at(1), .threads = threads});
   auto base = data::other_set(own, name);
-  if (run::is_moved(run, name)) {
+  const bool moved = run::is_moved(run, name);
+  if (moved) {
     base = own;
     base.source = name;
   }
@@ -148,7 +149,9 @@ data::ImageSet images_for_energy(const EnergyArgs& a, const run::Run& run, const
   const std::string split = !a.split.empty() ? a.split : data::is_folder(source.source) ? "all" : "test";
   context.rest = split == "all" && a.limit < 0;
   if (a.limit >= 0) source.limit = source.limit_test = a.limit;
-  auto sets = run::load_images(run.folder(), source, context);
+  // Another set has a split of its own, and nothing in it is missing or new since training.
+  auto sets = moved || name == own.source ? run::load_images(run.folder(), source, context)
+                                          : data::load(source, context);
   for (const auto& n : sets.train.notes) fmt::print(stderr, "note: {}: {}\n", name, n);
   problems.insert(problems.end(), sets.problems.begin(), sets.problems.end());
   return eval::pick_split(std::move(sets), sets.test.size() > 0 ? split : "all");

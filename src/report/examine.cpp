@@ -49,10 +49,21 @@ void find_confusion(const data::TrainTest& sets, run::Model& model, const Examin
   out.confusion = std::move(m);
 }
 
+/// Test images; without labels, where a map judges nothing, train images as well.
+data::ImageSet images_for_map(const data::TrainTest& sets, const ExamineOptions& options) {
+  if (sets.test.size() == 0) return data::limit(sets.train, options.map_images, options.seed);
+  auto test = data::limit(sets.test, options.map_images, options.seed);
+  const bool labelled =
+      test.labels.defined() && (test.labels != data::kNoLabel).any().item<bool>();
+  const int64_t room = options.map_images - test.size();
+  if (labelled || room <= 0) return test;
+  const auto train = data::limit(sets.train, room, options.seed);
+  return data::joined({&train, &test});
+}
+
 void find_map(const data::TrainTest& sets, run::Model& model, const ExamineOptions& options,
               const std::string& name, const std::string& source, Examination& out) {
-  const bool test = sets.test.size() > 0;
-  const auto picked = data::limit(test ? sets.test : sets.train, options.map_images, options.seed);
+  const auto picked = images_for_map(sets, options);
   const auto adapted = eval::adapt(picked, model.encoder->options().channels, model.image_shape, false);
   const auto features = eval::features(*model.encoder, adapted.set);
   const int64_t n = features.size(0);
@@ -65,7 +76,8 @@ void find_map(const data::TrainTest& sets, run::Model& model, const ExamineOptio
   const auto labels = picked.labels.defined() ? picked.labels.to(torch::kInt64).contiguous()
                                               : torch::full({n}, data::kNoLabel, torch::kInt64);
   PointMap map;
-  map.title = fmt::format("t-SNE of {} {} images of {}", n, test ? "test" : "train", source);
+  map.title = n == sets.test.size() ? fmt::format("t-SNE of {} test images of {}", n, source)
+                                    : fmt::format("t-SNE of {} images of {}", n, source);
   map.class_names = picked.class_names;
   for (int64_t i = 0; i < n; ++i) {
     map.x.push_back(xy.data_ptr<double>()[2 * i]);

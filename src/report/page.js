@@ -40,6 +40,17 @@
     const data = JSON.parse(source.textContent);
     const groups = area.querySelectorAll("svg > g");
     const all = [...new Set(data.series.flatMap((s) => s.x.filter((v) => v !== null)))].sort((a, b) => a - b);
+    // Without labels there is no colour to look at: the images themselves take the place of the dots.
+    if (sprite && tw && data.names.length === 1) {
+      area.classList.add("tiled");
+      data.points.forEach((p, i) => {
+        if (!p) return;
+        const tile = make("div", "tile", area);
+        tile.style.cssText = "left:" + 100 * p[0] / data.w + "%;top:" + 100 * p[1] / data.h + "%;width:" + tw + "px;height:" + th +
+          "px;background-image:url(" + sprite.src + ");background-position:" + -(i % columns) * tw + "px " +
+          -Math.floor(i / columns) * th + "px";
+      });
+    }
     let parts = [], current = -1;
     const clear = () => { parts.forEach((p) => p.remove()); parts = []; current = -1; };
     const at = (index) => {
@@ -106,6 +117,17 @@
     const sprite = figure.querySelector(".sprite");
     const [tw, th, columns] = (area.dataset.tile || "0,0,0").split(",").map(Number);
     const layers = area.querySelectorAll("svg > path");
+    // Without labels there is no colour to look at: the images themselves take the place of the dots.
+    if (sprite && tw && data.names.length === 1) {
+      area.classList.add("tiled");
+      data.points.forEach((p, i) => {
+        if (!p) return;
+        const tile = make("div", "tile", area);
+        tile.style.cssText = "left:" + 100 * p[0] / data.w + "%;top:" + 100 * p[1] / data.h + "%;width:" + tw + "px;height:" + th +
+          "px;background-image:url(" + sprite.src + ");background-position:" + -(i % columns) * tw + "px " +
+          -Math.floor(i / columns) * th + "px";
+      });
+    }
     let parts = [], current = -1;
     const clear = () => { parts.forEach((p) => p.remove()); parts = []; current = -1; };
     const at = (index) => {
