@@ -40,20 +40,6 @@
     const data = JSON.parse(source.textContent);
     const groups = area.querySelectorAll("svg > g");
     const all = [...new Set(data.series.flatMap((s) => s.x.filter((v) => v !== null)))].sort((a, b) => a - b);
-    // Without labels there is no colour to look at: the images themselves take the place of the dots.
-    if (sprite && tw && data.names.length === 1) {
-      const picture = make("canvas", "tiles", area), pixels = picture.getContext("2d");
-      const scale = 2;  // sharp on fine screens too
-      picture.width = scale * data.w;
-      picture.height = scale * data.h;
-      sprite.decode().then(() => {
-        area.classList.add("tiled");
-        data.points.forEach((p, i) => {
-          if (p) pixels.drawImage(sprite, (i % columns) * tw, Math.floor(i / columns) * th, tw, th,
-            scale * (p[0] - tw / 2), scale * (p[1] - th / 2), scale * tw, scale * th);
-        });
-      }).catch(() => picture.remove());
-    }
     let parts = [], current = -1;
     const clear = () => { parts.forEach((p) => p.remove()); parts = []; current = -1; };
     const at = (index) => {
@@ -122,14 +108,18 @@
     const layers = area.querySelectorAll("svg > path");
     // Without labels there is no colour to look at: the images themselves take the place of the dots.
     if (sprite && tw && data.names.length === 1) {
-      area.classList.add("tiled");
-      data.points.forEach((p, i) => {
-        if (!p) return;
-        const tile = make("div", "tile", area);
-        tile.style.cssText = "left:" + 100 * p[0] / data.w + "%;top:" + 100 * p[1] / data.h + "%;width:" + tw + "px;height:" + th +
-          "px;background-image:url(" + sprite.src + ");background-position:" + -(i % columns) * tw + "px " +
-          -Math.floor(i / columns) * th + "px";
-      });
+      const picture = make("canvas", "tiles", area), pixels = picture.getContext("2d");
+      const scale = 2;  // sharp on fine screens too
+      picture.width = scale * data.w;
+      picture.height = scale * data.h;
+      const draw = () => {
+        area.classList.add("tiled");
+        data.points.forEach((p, i) => {
+          if (p) pixels.drawImage(sprite, (i % columns) * tw, Math.floor(i / columns) * th, tw, th,
+            scale * (p[0] - tw / 2), scale * (p[1] - th / 2), scale * tw, scale * th);
+        });
+      };
+      if (sprite.complete) draw(); else sprite.addEventListener("load", draw);
     }
     let parts = [], current = -1;
     const clear = () => { parts.forEach((p) => p.remove()); parts = []; current = -1; };

@@ -353,9 +353,8 @@ void maps(Page& page, const std::vector<RunRecord>& runs, const std::vector<Exam
     if (!said) {
       page.heading("Map of the features");
       page.text(
-          "Images that the encoder finds alike lie near each other. Point at a dot, or tap it, to see its "
-          "image; "
-          "with the keyboard, arrows go through them.");
+          "Images that the encoder finds alike lie near each other. Point at one, or tap it, to see it "
+          "and its name; with the keyboard, arrows go through them.");
       said = true;
     }
     all.push_back(*examined[i].map);

@@ -19,6 +19,13 @@ node "$here/browser.mjs" "$browser" two.html --want h1 --want "nav a" --want "ta
   --want ".chart .legend" --want ".picture img" --want ".matrix td.hit" --want ".map .dots" --want "details code" ||
   fail "see above"
 
+# Without labels the map is made of the images.
+mkdir flat && for i in $(seq 12); do "$EBCLR" data show shapes --count 1 --seed "$i" --out flat/$i.png >/dev/null; done
+"$EBCLR" train --quiet --data flat --image-size 32 --set encoder.width=8 --set train.batch_size=4 --set sampler.steps=1 \
+  --epochs 1 --out plain
+"$EBCLR" report plain --out plain.html >/dev/null
+node "$here/browser.mjs" "$browser" plain.html --want ".map .dots" --want-script ".map .tiled canvas" || fail "see above"
+
 # A page about a run that is no more than begun.
 rm -r ebclr/metrics.jsonl ebclr/checkpoints ebclr/summary.json
 "$EBCLR" report ebclr --out damaged.html >/dev/null
