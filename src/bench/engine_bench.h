@@ -56,6 +56,35 @@ struct EngineBench {
 EngineBench bench_step(const BenchOptions& options);
 /// The T gradients of the energy that a step's chains take.
 EngineBench bench_sampler(const BenchOptions& options);
+
+/// Energies of chains, always computed in float.
+struct EnergyMoments {
+  double mean = 0, sd = 0;
+};
+/// Where chains in float and in bfloat16 come to from the same starts with the same noise.
+struct ChainEnergies {
+  int64_t steps = 0;
+  EnergyMoments single = {}, coarse = {};
+  EnergyMoments other = {};  ///< in float again with other noise: the yardstick
+  double ks = 0;             ///< Kolmogorov-Smirnov distance between `single` and `coarse`
+  double ks_other = 0;       ///< between `single` and `other`
+};
+struct EnergyOptions {
+  int64_t chains = 0;   ///< 0: time only
+  int64_t updates = 0;  ///< of the network by EBCLR, on made-up smooth images, before anything is measured
+  std::vector<int64_t> steps = {10, 100};
+};
+/// The sampler's chains in float and in bfloat16, in turns.
+struct PrecisionBench {
+  BenchOptions options;
+  Timing single = {}, coarse = {};
+  std::vector<ChainEnergies> chains = {};
+};
+PrecisionBench bench_precision(const BenchOptions& options, const EnergyOptions& energies);
+nlohmann::json to_json(const std::vector<PrecisionBench>& results);
+/// Largest distance between the distribution functions of two samples.
+double kolmogorov_smirnov(std::vector<double> a, std::vector<double> b);
+
 /// Features without gradients.
 EngineBench bench_embed(const BenchOptions& options);
 

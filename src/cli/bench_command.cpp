@@ -49,6 +49,8 @@ struct BenchArgs {
   int ranks = 2, timed = 3;
   std::string through, master = "127.0.0.1", scratch;
   bool onnxruntime = false;
+  std::string precision = "float";
+  bench::EnergyOptions energies;
   RuntimeOptions runtime;
 };
 
@@ -146,6 +148,32 @@ void print(const std::vector<EngineBench>& results, bool json) {
         b.lean.median * 1e3 / static_cast<double>(o.batch),
         b.native.median * 1e3 / static_cast<double>(o.batch), 100 * b.peak_share(), b.peak_flops / 1e9,
         100 * b.floor_share(), b.error);
+  }
+}
+
+void print_precision(const std::vector<bench::PrecisionBench>& results, bool json) {
+  if (json) {
+    fmt::print("{}\n", bench::to_json(results).dump(2));
+    return;
+  }
+  fmt::print("{}\n", bench::engine_name(results.front().options));
+  for (const auto& b : results) {
+    const auto per_image = [&](double seconds) {
+      return seconds * 1e3 / static_cast<double>(b.options.batch);
+    };
+    fmt::print(
+        "width {}, batch {}, {} steps: float {:.3f} ms/image, bfloat16 {:.3f}, x {:.2f}; medians {:.3f}, "
+        "{:.3f}, x {:.2f}\n",
+        b.options.width, b.options.batch, b.options.sgld_steps, per_image(b.single.min),
+        per_image(b.coarse.min), b.single.min / b.coarse.min, per_image(b.single.median),
+        per_image(b.coarse.median), b.single.median / b.coarse.median);
+    for (const auto& c : b.chains)
+      fmt::print(
+          "  energies after {} steps: float {:.4f} (sd {:.4f}), bfloat16 {:.4f} (sd {:.4f}), KS {:.3f}; "
+          "float "
+          "with other noise {:.4f} (sd {:.4f}), KS {:.3f}\n",
+          c.steps, c.single.mean, c.single.sd, c.coarse.mean, c.coarse.sd, c.ks, c.other.mean, c.other.sd,
+          c.ks_other);
   }
 }
 
@@ -515,6 +543,15 @@ void add_neighbours(CLI::App& c, BenchArgs& a) {
       ->capture_default_str();
 }
 
+void run_sampler(const BenchArgs& a) {
+  if (a.precision == "float") return print(measure(a, bench::bench_sampler, false), a.json);
+  if (a.yopo_inner > 0) core::usage_error("bench", "--yopo is measured in float only");
+  std::vector<bench::PrecisionBench> results;
+  for (const BenchOptions& o : combinations(a, false))
+    results.push_back(bench::bench_precision(o, a.energies));
+  print_precision(results, a.json);
+}
+
 void add_encoder_benches(CLI::App& group) {
   add_bench(
       group, "step", "A whole training step: as the released code does it, lean libtorch, native",
@@ -535,8 +572,19 @@ void add_encoder_benches(CLI::App& group) {
         add_stem(c, a);
         add_steps(c, a);
         add_yopo(c, a);
+        c.add_option("--precision", a.precision,
+                     "bfloat16: chains in float and in bfloat16 in turns, instead of libtorch")
+            ->check(CLI::IsMember({"float", "bfloat16"}))
+            ->capture_default_str();
+        c.add_option(
+             "--energies", a.energies.chains,
+             "With --precision bfloat16: compare the energies of so many chains after 10 and 100 steps")
+            ->check(CLI::Range(2, 100000));
+        c.add_option("--updates", a.energies.updates,
+                     "With --precision bfloat16: first train the network for so many steps on made-up images")
+            ->check(CLI::Range(0, 100000));
       },
-      [](const BenchArgs& a, int) { print(measure(a, bench::bench_sampler, false), a.json); });
+      [](const BenchArgs& a, int) { run_sampler(a); });
   add_bench(
       group, "embed", "Features without gradients",
       [](CLI::App& c, BenchArgs& a) {

@@ -16,15 +16,29 @@ namespace ebclr::cpu {
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
 const Kernels& amx_kernels();
+const Kernels& avx512_bf16_kernels();
 
 namespace {
 
-/// AMX with bfloat16, and AVX-512's conversions to it. (__builtin_cpu_supports knows these names in g++
-/// only.)
+bool has_avx512() {
+  // __builtin_cpu_supports asks the operating system's share (XGETBV) as well as the processor's.
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("fma");
+}
+
+/// AVX-512's conversions to bfloat16 and products of it. (__builtin_cpu_supports knows the name in g++ only,
+/// and those of the tile unit.)
+bool has_bf16() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kBf16 = 1u << 5;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kBf16) != 0;
+}
+
+/// AMX with bfloat16.
 bool has_tile_unit() {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  constexpr unsigned kBf16Conversions = 1u << 5, kBf16Tiles = 1u << 22, kTiles = 1u << 24;
-  if (__get_cpuid_count(7, 1, &a, &b, &c, &d) == 0 || (a & kBf16Conversions) == 0) return false;
+  constexpr unsigned kBf16Tiles = 1u << 22, kTiles = 1u << 24;
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kBf16Tiles) != 0 && (d & kTiles) != 0;
 }
 
@@ -42,12 +56,9 @@ bool tile_unit_granted() {
 }  // namespace
 
 std::vector<const Kernels*> available_kernels() {
-  // __builtin_cpu_supports asks the operating system's share (XGETBV) as well as the processor's.
   std::vector<const Kernels*> list;
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("fma")) {
-    if (has_tile_unit() && tile_unit_granted()) {
+  if (has_avx512()) {
+    if (has_bf16() && has_tile_unit() && tile_unit_granted()) {
       list.push_back(&amx_kernels());
     }
     list.push_back(&kAvx512Kernels);
@@ -56,7 +67,15 @@ std::vector<const Kernels*> available_kernels() {
   return list;
 }
 
+const Kernels* bf16_kernels() {
+  return has_avx512() && has_bf16() ? &avx512_bf16_kernels() : nullptr;
+}
+
 #else
+
+const Kernels* bf16_kernels() {
+  return nullptr;
+}
 
 /// No kernels for this processor yet: the encoder runs on libtorch.
 std::vector<const Kernels*> available_kernels() {

@@ -4,19 +4,23 @@
 // Every matrix of R rows and C columns is stored in panels of kLanes columns: [C/kLanes][R][kLanes]. A row of
 // a panel is one vector, so that transforms write whole vectors, and both the broadcast operand and the
 // vector operand are walked from one base pointer with constant offsets, whatever R and C are.
+//
+// A and B of the first product may hold words of several channels instead of floats (bf16.h: pairs). A row of
+// A then has kWords words for its kLanes channels, B a row per word, and `dot` multiplies and sums what is in
+// them.
 
 #include <utility>
 
 namespace ebclr::cpu {
 namespace {
 
-/// One register tile of C = A * B (+ C if kAdd): kRows rows, kVecs vectors, k_panels * kLanes products each.
+/// One register tile of C = A * B (+ C if kAdd): kRows rows, kVecs vectors, k_panels * kWords products each.
 template <class V, int kRows, int kVecs, bool kAdd>
 [[gnu::noinline]] void tile_product(const float* a, long a_panel, const float* b, long b_panel, int k_panels,
                                     float* c, long c_panel, const float* prefetch,
                                     const float* prefetch_too) {
   using Reg = typename V::Reg;
-  constexpr int L = V::kLanes;
+  constexpr int L = V::kLanes, W = V::kWords;
   Reg sum[kRows][kVecs];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
@@ -25,7 +29,7 @@ template <class V, int kRows, int kVecs, bool kAdd>
   }
   for (int panel = 0; panel < k_panels; ++panel) {
 #pragma GCC unroll 4
-    for (int k = 0; k < L; ++k) {
+    for (int k = 0; k < W; ++k) {
       // The weights of the next product come from L3 or memory: lines at every step keep them arriving.
       __builtin_prefetch(prefetch + k * 16, 0, 2);
       __builtin_prefetch(prefetch_too + k * 16, 0, 2);
@@ -34,15 +38,15 @@ template <class V, int kRows, int kVecs, bool kAdd>
       for (int v = 0; v < kVecs; ++v) column[v] = V::load(b + v * b_panel + k * L);
 #pragma GCC unroll 16
       for (int i = 0; i < kRows; ++i) {
-        const Reg x = V::broadcast(a + i * L + k);
+        const Reg x = V::broadcast(a + i * W + k);
 #pragma GCC unroll 4
-        for (int v = 0; v < kVecs; ++v) sum[i][v] = V::fma(x, column[v], sum[i][v]);
+        for (int v = 0; v < kVecs; ++v) sum[i][v] = V::dot(x, column[v], sum[i][v]);
       }
     }
     a += a_panel;
-    b += L * L;
-    prefetch += L * 16;
-    prefetch_too += L * 16;
+    b += W * L;
+    prefetch += W * 16;
+    prefetch_too += W * 16;
   }
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) {
@@ -63,13 +67,13 @@ struct TileProducts<V, kVecs, kAdd, std::integer_sequence<int, kI...>> {
 };
 
 /// C = A * B (+ C): A has `rows` rows in k_panels panels a_panel floats apart, B n_panels panels of
-/// k_panels * kLanes rows, C n_panels panels c_panel floats apart. `next` is what the following product reads
+/// k_panels * kWords rows, C n_panels panels c_panel floats apart. `next` is what the following product reads
 /// as B; it is prefetched meanwhile.
 template <class V, bool kAdd>
 void product(const float* a, long a_panel, int rows, const float* b, int k_panels, int n_panels, float* c,
              long c_panel, const float* next) {
-  constexpr int L = V::kLanes;
-  const long b_panel = long{k_panels} * L * L;
+  constexpr int L = V::kLanes, W = V::kWords;
+  const long b_panel = long{k_panels} * W * L;
   // Equal row blocks: 64 rows are 13+13+13+13+12 rather than 14+14+14+14+8.
   const int blocks = (rows + V::kRows - 1) / V::kRows;
   for (int n = 0; n < n_panels; n += V::kVecs) {
@@ -81,8 +85,8 @@ void product(const float* a, long a_panel, int rows, const float* b, int k_panel
     for (int block = 0; block < blocks; ++block) {
       const int end = static_cast<int>(long{rows} * (block + 1) / blocks);
       const auto fetch = [&](long line) { return line < lines ? following + line * 16 : b; };
-      const long step = long{k_panels} * L;  // lines that one pointer fetches in a register tile
-      tiles[end - row - 1](a + row * L, a_panel, b, b_panel, k_panels, c + row * L, c_panel,
+      const long step = long{k_panels} * W;  // lines that one pointer fetches in a register tile
+      tiles[end - row - 1](a + row * W, a_panel, b, b_panel, k_panels, c + row * L, c_panel,
                            fetch(2 * block * step), fetch((2 * block + 1) * step));
       row = end;
     }

@@ -218,8 +218,8 @@ struct Kernels {
   int lanes;
   /// Not as exact as float: taken only by name.
   bool by_name_only;
-  /// Data gradients can read their weights as taps; forward passes always can.
-  bool gradient_taps;
+  /// Forward passes, and data gradients, can read their weights as taps.
+  bool forward_taps, gradient_taps;
 
   /// Floats of a convolution's weights, kernel 3 or 1, for itself or for its data gradient.
   std::size_t (*weight_floats)(int in, int out, int kernel, bool gradient);
@@ -319,5 +319,9 @@ std::vector<const Kernels*> available_kernels();
 /// The one of that name, or, if it is empty, the best that is as exact as float; null if this machine cannot
 /// run it.
 const Kernels* find_kernels(const std::string& name);
+/// Kernels for chains whose products are of one bfloat16 each (bf16.h), in images of the layout of "avx512";
+/// null if this machine cannot run them. Not among the above: their error is a hundredth, they have no weight
+/// gradients.
+const Kernels* bf16_kernels();
 
 }  // namespace ebclr::cpu

@@ -165,7 +165,7 @@ bool Network::few_tiles(int stage, const Pass& pass) const {
 /// Layers whose weights leave L2 with every pass.
 bool Network::has_taps(const ConvLayer& conv, bool gradient) const {
   return conv.kernel == 3 && conv.stride == 1 && &conv != &convs_[0] &&
-         (!gradient || kernels_.gradient_taps) &&
+         (gradient ? kernels_.gradient_taps : kernels_.forward_taps) &&
          kernels_.weight_floats(conv.in, conv.out, 3, false) * sizeof(float) > l2_bytes_ / 2;
 }
 

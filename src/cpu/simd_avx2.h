@@ -19,6 +19,8 @@ struct Avx2 {
   static constexpr int kGradRows = 4, kGradVecs = 3;
   // Points whose sums fit the registers for four tiles.
   static constexpr int kTapPoints = 2;
+  // Words in which a product reads a panel's channels, see gemm.h.
+  static constexpr int kWords = kLanes;
 
   static Reg load(const float* p) { return _mm256_load_ps(p); }
   static Reg loadu(const float* p) { return _mm256_loadu_ps(p); }
@@ -31,7 +33,9 @@ struct Avx2 {
   static Reg sub(Reg a, Reg b) { return _mm256_sub_ps(a, b); }
   static Reg mul(Reg a, Reg b) { return _mm256_mul_ps(a, b); }
   static Reg max(Reg a, Reg b) { return _mm256_max_ps(a, b); }
-  static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }    // a*b + c
+  static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }  // a*b + c
+  static Reg dot(Reg a, Reg b, Reg c) { return fma(a, b, c); }
+  static void store_words(float* p, Reg a) { store(p, a); }
   static Reg fnma(Reg a, Reg b, Reg c) { return _mm256_fnmadd_ps(a, b, c); }  // c - a*b
 
   /// One bit per lane: a > 0.

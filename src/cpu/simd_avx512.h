@@ -18,6 +18,8 @@ struct Avx512 {
   static constexpr int kGradRows = 8, kGradVecs = 3;
   // Points whose sums fit the registers for four tiles.
   static constexpr int kTapPoints = 6;
+  // Words in which a product reads a panel's channels, see gemm.h.
+  static constexpr int kWords = kLanes;
 
   static Reg load(const float* p) { return _mm512_load_ps(p); }
   static Reg loadu(const float* p) { return _mm512_loadu_ps(p); }
@@ -31,6 +33,8 @@ struct Avx512 {
   static Reg mul(Reg a, Reg b) { return _mm512_mul_ps(a, b); }
   static Reg max(Reg a, Reg b) { return _mm512_max_ps(a, b); }
   static Reg fma(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
+  static Reg dot(Reg a, Reg b, Reg c) { return fma(a, b, c); }
+  static void store_words(float* p, Reg a) { store(p, a); }
   static Reg fnma(Reg a, Reg b, Reg c) { return _mm512_fnmadd_ps(a, b, c); }
   static Bits positive(Reg a) { return _mm512_cmp_ps_mask(a, _mm512_setzero_ps(), _CMP_GT_OQ); }
   static Bits equal(Reg a, Reg b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }

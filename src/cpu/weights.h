@@ -36,6 +36,22 @@ inline GradSpace winograd_grad_space(const Layer& layer, const GradCut& cut) {
           GradSums{layer.in, layer.out, layer.stride}.floats()};
 }
 
+/// The taps of channel k of what is read and panel `panel` of what is written, [9][kLanes]; zero where one of
+/// them is padding.
+template <class V>
+void gather_taps(const WeightJob& job, int panel, int k, float* taps) {
+  constexpr int L = V::kLanes;
+  const int k_real = job.transpose ? job.out : job.in, n_real = job.transpose ? job.in : job.out;
+  for (int lane = 0; lane < L; ++lane) {
+    const int n = panel * L + lane;
+    const bool real = n < n_real && k < k_real;
+    const int o = job.transpose ? k : n, i = job.transpose ? n : k;
+    const float* w = job.w + (real ? (long{o} * job.in + i) * 9 : 0);
+    const float scale = !real ? 0.f : job.scale != nullptr ? job.scale[o] : 1.f;
+    for (int tap = 0; tap < 9; ++tap) taps[tap * L + lane] = scale * w[job.transpose ? 8 - tap : tap];
+  }
+}
+
 /// Plain weights [out][in][3][3] to 36 matrices in panels, or to taps. Transposed and flipped, they are the
 /// weights of the data gradient. Threads share the panels.
 template <class V, class Filter>
@@ -43,20 +59,12 @@ void transform_weights(const WeightJob& job, const Team& team) {
   constexpr int L = V::kLanes;
   const int k_count = job.transpose ? job.out_padded : job.in_padded;
   const int n_count = job.transpose ? job.in_padded : job.out_padded;
-  const int k_real = job.transpose ? job.out : job.in, n_real = job.transpose ? job.in : job.out;
   const long matrix = weight_matrix(k_count, n_count);
   alignas(64) float taps[9 * L];
   const long items = long{k_count} * n_count / L;
   for (long item = team.begin(items); item < team.end(items); ++item) {
     const int panel = static_cast<int>(item / k_count), k = static_cast<int>(item % k_count);
-    for (int lane = 0; lane < L; ++lane) {
-      const int n = panel * L + lane;
-      const bool real = n < n_real && k < k_real;
-      const int o = job.transpose ? k : n, i = job.transpose ? n : k;
-      const float* w = job.w + (real ? (long{o} * job.in + i) * 9 : 0);
-      const float scale = !real ? 0.f : job.scale != nullptr ? job.scale[o] : 1.f;
-      for (int tap = 0; tap < 9; ++tap) taps[tap * L + lane] = scale * w[job.transpose ? 8 - tap : tap];
-    }
+    gather_taps<V>(job, panel, k, taps);
     if (job.taps != nullptr) {
       for (int tap = 0; tap < 9; ++tap) V::store(job.taps + (item * 9 + tap) * L, V::load(taps + tap * L));
     }

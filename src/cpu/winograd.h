@@ -8,6 +8,7 @@
 //
 //   x --in--> V [36 matrices][in/L][points * tiles][L]
 //             M [36 matrices][out/L][points * tiles][L] = V * U, matrix by matrix
+//             (rows of V in words, see gemm.h)
 //   y <-out-- M, with bias, residual, activation and its signs on the way
 
 #include <algorithm>
@@ -151,21 +152,21 @@ struct Images {
 template <class V, class Map, class P, int kStep, int kPad>
 void transform_in(const Images& image, const TileGrid& grid, const float* x, long t0, long t1, long base,
                   long capacity, float* v) {
-  constexpr int L = V::kLanes;
+  constexpr int L = V::kLanes, W = V::kWords;
   constexpr int kIn = Map::kIn;
   const long row_stride = long{image.width} * L, plane = image.height * row_stride;
   alignas(64) static constexpr float kZero[L] = {};
   const auto zero = reinterpret_cast<std::uintptr_t>(kZero);
   for (int panel = 0; panel < image.panels; ++panel) {
-    const PointOffsets<P> offset(image.panels, panel, capacity * L, L);
+    const PointOffsets<P> offset(image.panels, panel, capacity * W, L);
     TileCursor tile(grid, t0);
     for (long t = t0; t < t1; ++t, tile.next()) {
       const int y0 = tile.row * kStep - kPad, x0 = tile.col * kStep - kPad;
       const float* plane_start = x + (tile.image * image.panels + panel) * plane;
-      float* into = v + (t - base) * L;
+      float* into = v + (t - base) * W;
       const auto store = [&](int r, const typename V::Reg* row) {
 #pragma GCC unroll 9
-        for (int c = 0; c < Map::kOut; ++c) V::store(into + offset(r, c), row[c]);
+        for (int c = 0; c < Map::kOut; ++c) V::store_words(into + offset(r, c), row[c]);
       };
       if (y0 >= 0 && x0 >= 0 && y0 + kIn <= image.height && x0 + kIn <= image.width) {
         const float* source = plane_start + y0 * row_stride + x0 * L;
@@ -206,8 +207,8 @@ void copy_in(const Images& image, const TileGrid& grid, const float* x, long t0,
       for (int i = 0; i < 16; ++i) {
         const int r = tile.row * 4 + i / 4, c = tile.col * 4 + i % 4;
         const bool inside = r < image.height && c < image.width;
-        V::store(v + ((long{panel} * 16 + i) * capacity + t - base) * L,
-                 inside ? V::load(source + r * row_stride + c * L) : V::zero());
+        V::store_words(v + ((long{panel} * 16 + i) * capacity + t - base) * V::kWords,
+                       inside ? V::load(source + r * row_stride + c * L) : V::zero());
       }
     }
   }
@@ -271,13 +272,14 @@ void copy_out(const Images& image, const TileGrid& grid, const float* m, int m_p
 /// A block of tiles between its two transforms.
 template <class V, class P>
 struct Block {
-  static constexpr int L = V::kLanes;
+  static constexpr int L = V::kLanes, W = V::kWords;
   long rows, capacity;       // tiles in use, tiles that the layout has room for
   int k_panels, out_panels;  // of the weights
   int m_panels;              // output panels that M holds
 
-  /// Row blocks of V or M that belong to one matrix begin at this multiple of `panels`.
+  /// Row blocks of M (of V) that belong to one matrix begin at this multiple of `panels`.
   long unit() const { return capacity * L; }
+  long v_unit() const { return capacity * W; }
   /// Rows of a matrix that hold `count` points; rows between `rows` and `capacity` are computed, never read.
   int used(int count) const { return static_cast<int>((count - 1) * capacity + rows); }
   /// Where matrix u begins in M; u = 36 is the shortcut's own product.
@@ -285,10 +287,10 @@ struct Block {
 
   /// M of matrix u = V * U panels [n, n + panels).
   void multiply(const float* v, const float* weights, float* m, int u, int n, int panels) const {
-    const long matrix_floats = weight_matrix(k_panels * L, out_panels * L), count = P::count(u);
-    const float* b = weights + u * matrix_floats + long{n} * k_panels * L * L;
-    product<V, false>(v + P::start(u, k_panels, unit(), L), count * unit(), used(count), b, k_panels, panels,
-                      m + m_offset(u), count * unit(), u + 1 < P::kMatrices ? b + matrix_floats : b);
+    const long matrix_floats = weight_matrix(k_panels * W, out_panels * L), count = P::count(u);
+    const float* b = weights + u * matrix_floats + long{n} * k_panels * W * L;
+    product<V, false>(v + P::start(u, k_panels, v_unit(), L), count * v_unit(), used(count), b, k_panels,
+                      panels, m + m_offset(u), count * unit(), u + 1 < P::kMatrices ? b + matrix_floats : b);
   }
 };
 
@@ -408,7 +410,7 @@ void run_tiles(long tiles, int k_panels, int out_panels, const float* u, bool ta
     for (int n = n0; n < n1; n += schedule.group) {
       const int panels = n1 - n < schedule.group ? n1 - n : schedule.group;
       const Block<V, P> block{end - t, capacity, k_panels, out_panels, panels};
-      if constexpr (P::kSide == 6) {
+      if constexpr (P::kSide == 6 && V::kWords == V::kLanes) {
         if (taps) multiply_taps<V>(block, u, schedule, n, panels);
       }
       for (int matrix = 0; matrix < P::kMatrices; ++matrix) {
@@ -474,7 +476,7 @@ inline constexpr int tiles_of(int pixels) {
 }
 
 /// 3x3, stride 1, forward or data gradient.
-template <class V>
+template <class V, class Input = F43Input, class Output = F43Output>
 void conv(const ConvJob& job, const Team& team) {
   constexpr int L = V::kLanes;
   using P = Points<6>;
@@ -485,12 +487,12 @@ void conv(const ConvJob& job, const Team& team) {
     run_tiles<V, P>(
         job.images * grid.per_image(), x.panels, y.panels, job.u, job.taps, s, team,
         [&](long t0, long t1, long base, long capacity) {
-          transform_in<V, F43Input, P, 4, 1>(x, grid, job.x, t0, t1, base, capacity, s.v);
+          transform_in<V, Input, P, 4, 1>(x, grid, job.x, t0, t1, base, capacity, s.v);
         },
         [](const Block<V, P>&, int, int) {},
         [&](long t0, long t1, long base, long capacity, int panels, int first) {
-          transform_out<V, F43Output, P, kFlags>(y, grid, s.m, panels, first, t0, t1, base, capacity,
-                                                 job.epilogue, job.y);
+          transform_out<V, Output, P, kFlags>(y, grid, s.m, panels, first, t0, t1, base, capacity,
+                                              job.epilogue, job.y);
         });
   });
 }
@@ -511,8 +513,8 @@ void down(const DownJob& job, const Team& team) {
           transform_in<V, PolyInput, P, 8, 1>(x, grid, job.x, t0, t1, base, capacity, s.v);
         },
         [&](const Block<V, P>& block, int n, int panels) {
-          const float* b = job.u_shortcut + long{n} * x.panels * L * L;
-          product<V, false>(s.v, 16 * block.unit(), block.used(16), b, x.panels, panels,
+          const float* b = job.u_shortcut + long{n} * x.panels * V::kWords * L;
+          product<V, false>(s.v, 16 * block.v_unit(), block.used(16), b, x.panels, panels,
                             s.m + block.m_offset(36), 16 * block.unit(), b);
         },
         [&](long t0, long t1, long base, long capacity, int panels, int first) {
@@ -533,7 +535,7 @@ void down_grad(const DownGradJob& job, const Team& team) {
   const Images dx{job.height, job.width, job.in / L};
   const TileGrid grid{tiles_of(g.height), tiles_of(g.width)};
   const Schedule& s = job.schedule;
-  const auto shortcut = [&](long capacity) { return s.v + P::start(36, g.panels, capacity * L, L); };
+  const auto shortcut = [&](long capacity) { return s.v + P::start(36, g.panels, capacity * V::kWords, L); };
   with_flags<V>(job.epilogue, [&]<int kFlags>() {
     run_tiles<V, P>(
         job.images * grid.per_image(), g.panels, dx.panels, job.u, false, s, team,
@@ -542,8 +544,8 @@ void down_grad(const DownGradJob& job, const Team& team) {
           copy_in<V>(g, grid, job.g_shortcut, t0, t1, base, capacity, shortcut(capacity));
         },
         [&](const Block<V, P>& block, int n, int panels) {
-          const float* b = job.u_shortcut + long{n} * g.panels * L * L;
-          product<V, true>(shortcut(block.capacity), 16 * block.unit(), block.used(16), b, g.panels, panels,
+          const float* b = job.u_shortcut + long{n} * g.panels * V::kWords * L;
+          product<V, true>(shortcut(block.capacity), 16 * block.v_unit(), block.used(16), b, g.panels, panels,
                            s.m + block.m_offset(0), 16 * block.unit(), b);
         },
         [&](long t0, long t1, long base, long capacity, int panels, int first) {

@@ -37,6 +37,7 @@ DrawnSamples draw_samples(const Density& density, torch::Tensor start, const Sam
   out.energy_start = energy->value(start).to(torch::kCPU);
   auto sampler = method.sampler;
   if (sampler.kind == ebm::SamplerKind::kYopo) sampler.kind = ebm::SamplerKind::kMsgld;  // exact steps here
+  sampler.precision = ebm::Precision::kFloat;
   auto v = std::move(start);
   int64_t age = o.age;
   for (int64_t done = 0; done < o.steps; ++age) {

@@ -25,6 +25,16 @@ torch::Tensor broadcast_scale(const torch::Tensor& v, const torch::Tensor& count
   return noise_scale(counts, o).to(v.options()).view(shape);
 }
 
+/// A run that was begun in bfloat16 must not go on in float without a word: its bits would depend on the
+/// machine.
+void require_float(const SamplerOptions& o) {
+  if (o.precision == Precision::kFloat) return;
+  core::usage_error(
+      "ebm.sampler",
+      "sampler.precision bfloat16 needs EBCLR's energy on the native CPU engine and a processor with "
+      "avx512_bf16; compute chains in float: --set sampler.precision=float");
+}
+
 /// Standard normals shaped like `like`, from that number of the key's sequence on.
 torch::Tensor normal_like(const torch::Tensor& like, uint64_t key, uint64_t first) {
   auto out = torch::empty(like.sizes(), torch::kFloat32);
@@ -43,9 +53,13 @@ class LangevinSampler : public Sampler {
   SampleResult run(Energy& energy, const torch::Tensor& start, const torch::Tensor& counts,
                    NoiseSource& noise) const override {
     auto v = start.detach();
-    const LangevinPlan plan{
-        .steps = o_.steps, .step_size = o_.step_size, .clamp = o_.clamp, .sigma = noise_scale(counts, o_)};
+    const LangevinPlan plan{.steps = o_.steps,
+                            .step_size = o_.step_size,
+                            .clamp = o_.clamp,
+                            .sigma = noise_scale(counts, o_),
+                            .precision = o_.precision};
     if (auto done = energy.run_langevin(v, plan, noise)) return *done;
+    require_float(o_);
     SampleResult out;
     const auto sigma = broadcast_scale(v, counts, o_);
     for (int64_t t = 0; t < o_.steps; ++t) {
@@ -75,8 +89,10 @@ class YopoSampler : public Sampler {
                             .inner = o_.inner,
                             .step_size = o_.step_size,
                             .clamp = o_.clamp,
-                            .sigma = noise_scale(counts, o_)};
+                            .sigma = noise_scale(counts, o_),
+                            .precision = o_.precision};
     if (auto done = energy.run_langevin(v, plan, noise)) return *done;
+    require_float(o_);
     SampleResult out;
     const auto sigma = broadcast_scale(v, counts, o_);
     for (int64_t m = 0; m < o_.outer; ++m) {

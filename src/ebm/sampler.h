@@ -21,12 +21,17 @@ struct EnergyGrad {
 
 class NoiseSource;
 
+/// How exactly the gradients along a chain are computed. kBfloat16: an energy that has a quicker way may
+/// round what it multiplies to bfloat16.
+enum class Precision { kFloat, kBfloat16 };
+
 /// Steps v <- v - step_size * clamp(dE/dv) + sigma * noise.
 struct LangevinPlan {
   int64_t steps = 10;
   int64_t inner = 0;  ///< YOPO: so many steps with one costate, `steps` times; 0 without a cut
   double step_size = 0.05, clamp = 1;  ///< clamp 0 switches it off
   torch::Tensor sigma;                 ///< [N]
+  Precision precision = Precision::kFloat;
 };
 
 /// End of the chains and what was seen on the way.
@@ -42,7 +47,7 @@ class Energy {
   /// E(v) and dE/dv; no other gradient is computed.
   virtual EnergyGrad evaluate(const torch::Tensor& v) = 0;
   /// All steps of a plan at once, for an energy that has a quicker way than `evaluate` step by step; nothing,
-  /// with the noise untouched, if it has none.
+  /// with the noise untouched, if it has none, or not in that precision.
   virtual std::optional<SampleResult> run_langevin(const torch::Tensor& /*v*/, const LangevinPlan& /*plan*/,
                                                    NoiseSource& /*noise*/) {
     return std::nullopt;
@@ -111,6 +116,7 @@ struct SamplerOptions {
   double sigma_min = 0.01, sigma_max = 0.05;
   int64_t outer = 5, inner = 2;  ///< YOPO's M and N
   double inner_units = 0.2;      ///< cost of one of YOPO's inner steps beyond the first, in encoder forwards
+  Precision precision = Precision::kFloat;  ///< with kBfloat16 a run throws Error where the energy cannot
 };
 
 /// Noise scale of chains with these visit counts (int [N]) -> float [N].

@@ -95,7 +95,7 @@ class Fingerprint {
 /// wait for their backward pass.
 struct State {
   State(const cpu::NetworkShape& shape, const cpu::Kernels& kernels, int threads)
-      : network(shape, kernels, threads) {}
+      : network(shape, kernels, threads), threads(threads), lanes(kernels.lanes) {}
 
   struct Weights {
     cpu::WeightSet set;
@@ -107,6 +107,11 @@ struct State {
   cpu::Network network;
   Weights plain, folded;  // folded: with BatchNorm's running statistics
   bool taps = false;      // once somebody has sampled few chains, every change of weights makes taps too
+  /// For chains in bfloat16, once there are any; their weights are made once per update.
+  std::unique_ptr<cpu::Network> coarse;
+  Weights coarse_weights;
+  int threads, lanes;
+
   /// The weights of inference and sampling.
   Weights& steady() { return network.shape().batch_norm ? folded : plain; }
 };
@@ -268,10 +273,16 @@ class NativeBackend : public nn::EncoderBackend {
     const std::lock_guard lock(state_->mutex);
     const auto images = static_cast<int>(v.size(0)), height = static_cast<int>(v.size(2)),
                width = static_cast<int>(v.size(3));
-    State::Weights& weights = state_->steady();
-    state_->taps = state_->taps || state_->network.wants_taps(images, height, width);
+    if (job.bfloat16 && state_->coarse == nullptr) {
+      state_->coarse =
+          std::make_unique<cpu::Network>(state_->network.shape(), *cpu::bf16_kernels(), state_->threads);
+    }
+    cpu::Network& network = job.bfloat16 ? *state_->coarse : state_->network;
+    State::Weights& weights = job.bfloat16 ? state_->coarse_weights : state_->steady();
+    if (!job.bfloat16) state_->taps = state_->taps || network.wants_taps(images, height, width);
     const std::vector<Tensor> parameters = parameters_of(encoder_, layers_);
-    refresh(weights, parameters, pointers_of(layers_, parameters), state_->network.shape().batch_norm, true);
+    refresh(weights, parameters, pointers_of(layers_, parameters), network.shape().batch_norm, true, false,
+            network);
     const Tensor references = job.references.to(torch::kFloat).contiguous(),
                  sigma = job.sigma.to(torch::kFloat).contiguous();
     cpu::EnergyHead head{.slope = static_cast<float>(nn::slope_of(job.head.options().activation)),
@@ -286,23 +297,30 @@ class NativeBackend : public nn::EncoderBackend {
     }
     nn::ChainEnd end{v.detach().clone(at::MemoryFormat::Contiguous),
                      torch::empty({job.steps, v.size(0)}, torch::kFloat)};
-    state_->network.chains(weights.set, head,
-                           {.steps = static_cast<int>(job.steps),
-                            .inner = static_cast<int>(job.inner),
-                            .cut = job.cut,
-                            .step_size = static_cast<float>(job.step_size),
-                            .clamp = static_cast<float>(job.clamp),
-                            .sigma = sigma.data_ptr<float>(),
-                            .noise =
-                                [&](long first, float* out, long count) {
-                                  job.noise(first, {out, static_cast<size_t>(count)});
-                                }},
-                           end.chains.data_ptr<float>(), images, height, width,
-                           end.energies.data_ptr<float>());
+    network.chains(weights.set, head,
+                   {.steps = static_cast<int>(job.steps),
+                    .inner = static_cast<int>(job.inner),
+                    .cut = job.cut,
+                    .step_size = static_cast<float>(job.step_size),
+                    .clamp = static_cast<float>(job.clamp),
+                    .sigma = sigma.data_ptr<float>(),
+                    .noise =
+                        [&](long first, float* out, long count) {
+                          job.noise(first, {out, static_cast<size_t>(count)});
+                        }},
+                   end.chains.data_ptr<float>(), images, height, width, end.energies.data_ptr<float>());
     return end;
   }
 
-  std::size_t memory_bytes() const { return state_->network.peak_bytes(); }
+  /// (Not beside kernels of 8 lanes: who asks for avx2 means it.)
+  bool has_bfloat16_chains() const override {
+    const cpu::Kernels* kernels = cpu::bf16_kernels();
+    return kernels != nullptr && kernels->lanes == state_->lanes;
+  }
+
+  std::size_t memory_bytes() const {
+    return state_->network.peak_bytes() + (state_->coarse != nullptr ? state_->coarse->peak_bytes() : 0);
+  }
 
  private:
   /// The torch path takes what the kernels do not: other types and devices, empty batches.
@@ -345,6 +363,11 @@ class NativeBackend : public nn::EncoderBackend {
   void refresh(State::Weights& weights, const std::vector<Tensor>& parameters,
                const std::vector<cpu::ConvParameters>& pointers, bool fold, bool backward,
                bool few_images = false) {
+    refresh(weights, parameters, pointers, fold, backward, few_images, state_->network);
+  }
+  void refresh(State::Weights& weights, const std::vector<Tensor>& parameters,
+               const std::vector<cpu::ConvParameters>& pointers, bool fold, bool backward, bool few_images,
+               const cpu::Network& network) {
     Fingerprint now;
     for (const Tensor& p : parameters) now.add(p);
     if (fold) {
@@ -362,7 +385,7 @@ class NativeBackend : public nn::EncoderBackend {
     } else {
       ++weights.generation;
     }
-    state_->network.load(weights.set, pointers, {.fold = fold, .backward = backward, .taps = taps});
+    network.load(weights.set, pointers, {.fold = fold, .backward = backward, .taps = taps});
     weights.made_from = now;
   }
 

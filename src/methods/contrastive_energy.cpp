@@ -32,7 +32,9 @@ std::optional<ebm::SampleResult> ContrastiveEnergy::run_langevin(const torch::Te
                                                                  const ebm::LangevinPlan& plan,
                                                                  ebm::NoiseSource& noise) {
   nn::EncoderBackend* backend = encoder_.backend();
+  const bool bfloat16 = plan.precision == ebm::Precision::kBfloat16;
   if (backend == nullptr || !backend->takes_chains(v, head_)) return std::nullopt;
+  if (bfloat16 && !backend->has_bfloat16_chains()) return std::nullopt;
   const nn::ChainEnd end =
       backend->run_chains(v, {.head = head_,
                               .references = references_,
@@ -43,6 +45,7 @@ std::optional<ebm::SampleResult> ContrastiveEnergy::run_langevin(const torch::Te
                               .step_size = plan.step_size,
                               .clamp = plan.clamp,
                               .sigma = plan.sigma,
+                              .bfloat16 = bfloat16,
                               .noise = noise.draw_ahead(v, plan.steps * std::max<int64_t>(plan.inner, 1))});
   return ebm::SampleResult{end.chains, end.energies.unbind(0)};
 }

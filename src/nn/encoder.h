@@ -66,6 +66,7 @@ struct ChainJob {
   int cut = 0;                         ///< YOPO's layer, as of forward_to_cut
   double step_size = 0.05, clamp = 1;  ///< clamp 0 switches it off
   torch::Tensor sigma;                 ///< [N] float
+  bool bfloat16 = false;               ///< products in bfloat16, where the backend has them
   /// Fills `out` with the numbers from `first` on of the run's noise [all steps, N, C, H, W].
   std::function<void(int64_t first, std::span<float> out)> noise;
 };
@@ -83,6 +84,8 @@ class EncoderBackend {
   virtual torch::Tensor forward(const torch::Tensor& x) = 0;
   /// Whether `run_chains` takes chains v [N, C, H, W] along the energy of this head.
   virtual bool takes_chains(const torch::Tensor& /*v*/, Head& /*head*/) { return false; }
+  /// Whether it knows ChainJob::bfloat16 on this machine.
+  virtual bool has_bfloat16_chains() const { return false; }
   /// Moves chains from v on; no gradient flows.
   virtual ChainEnd run_chains(const torch::Tensor& /*v*/, const ChainJob& /*job*/) { return {}; }
 };

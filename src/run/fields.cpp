@@ -176,6 +176,11 @@ std::vector<Field> make_fields() {
             kAtLeastOne));
   add(field("sampler.cut", MEMBER(method.ebclr.cut), "yopo: 0 cuts after the stem, 1 after the first stage",
             {0, 1}));
+  add(choice<ebm::Precision>(
+      "sampler.precision", MEMBER(method.ebclr.sampler.precision),
+      {{"float", ebm::Precision::kFloat}, {"bfloat16", ebm::Precision::kBfloat16}},
+      "products along chains: float, or bfloat16, coarser and quicker (native engine with "
+      "avx512_bf16)"));
   add(field("adaptive.on", MEMBER(method.ebclr.adaptive.on),
             "raise sampler.steps when chains stay above the energy of data (long runs)"));
   add(field("adaptive.window", MEMBER(method.ebclr.adaptive.window), "steps over which the mean gap is taken",

@@ -210,6 +210,7 @@ struct Trainer::Impl {
     method->train();
     for (auto& encoder : method->encoders())
       engine_choice = engine::place(*encoder, nullptr, {options.device, options.engine});
+    check_precision();
     share_batches();
     base_lr = config.effective_lr();
     optimizer = std::make_unique<Optimizer>(config.optimizer, method->parameter_groups(), base_lr);
@@ -253,6 +254,20 @@ struct Trainer::Impl {
     for (const auto& encoder : method->encoders())
       run::load_module(*encoder, weights, "encoder.", config.train.from);
     note(fmt::format("starts from the encoder of {}, epoch {}", config.train.from, other.position.epoch));
+  }
+
+  /// Bits of a run must not depend on where it goes on: bfloat16 is never replaced by float without a word.
+  void check_precision() {
+    if (config.method.ebclr.sampler.precision == ebm::Precision::kFloat || method->buffer() == nullptr)
+      return;
+    for (const auto& encoder : method->encoders()) {
+      if (encoder->has_backend() && encoder->backend()->has_bfloat16_chains()) continue;
+      core::usage_error(
+          "train", fmt::format("sampler.precision bfloat16 needs the native CPU engine and a processor with "
+                               "avx512_bf16, and the encoder runs as {}; compute chains in float: --set "
+                               "sampler.precision=float",
+                               engine_choice.reason));
+    }
   }
 
   /// BatchNorm looks at the images of all ranks.

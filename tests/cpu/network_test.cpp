@@ -239,23 +239,43 @@ TEST_P(NetworkTest, FeaturesAndGradients) {
   }
 }
 
-TEST_P(NetworkTest, ThreadsDoNotChangeWhatSamplingSees) {
+/// Gradients to the images, whose bits must not depend on threads and cache, and the features.
+std::pair<std::vector<float>, std::vector<float>> gradient_for_any_threads(const Kernels& kernels) {
   std::mt19937 rng(12);
   const NetworkShape shape{.channels = 3, .width = 8};
-  std::vector<float> first;
+  std::vector<float> first, features(5 * 64);
   const std::vector<float> x = floats(random_values(rng, 5 * 3 * 16 * 16));
   for (const auto& [threads, l2] : {std::pair{1, 0}, {2, 0}, {3, 0}, {2, 4096}}) {
-    Network network(shape, *GetParam(), threads, l2);
+    Network network(shape, kernels, threads, l2);
     std::mt19937 same(13);
     Parameters parameters(network, same);
     WeightSet weights;
     network.load(weights, parameters.pointers(false), {.backward = true});
-    std::vector<float> features(5 * 64), dx(x.size());
+    std::vector<float> dx(x.size());
     const auto tape = network.sample(weights, x.data(), 5, 16, 16, features.data());
     network.input_gradient(weights, *tape, features.data(), dx.data());
     if (first.empty()) first = dx;
     EXPECT_EQ(first, dx) << threads << " threads, L2 " << l2;
   }
+  return {first, features};
+}
+
+TEST_P(NetworkTest, ThreadsDoNotChangeWhatSamplingSees) {
+  gradient_for_any_threads(*GetParam());
+}
+
+// Features are off by some hundredths; gradients by more, because activations near zero land on the other
+// side of it, but they point the same way.
+TEST(Bf16Network, GradientsPointTheSameWay) {
+  if (bf16_kernels() == nullptr) GTEST_SKIP() << "no avx512_bf16";
+  const auto [coarse, coarse_features] = gradient_for_any_threads(*bf16_kernels());
+  const auto [exact, features] = gradient_for_any_threads(*find_kernels("avx512"));
+  EXPECT_LT(relative_error(coarse_features, Doubles(features.begin(), features.end())), 5e-2);
+  const Doubles want(exact.begin(), exact.end());
+  const double along = dot(coarse, want), length = dot(exact, want),
+               coarse_length = dot(coarse, Doubles(coarse.begin(), coarse.end()));
+  EXPECT_GT(along / std::sqrt(length * coarse_length), 0.9);
+  EXPECT_NEAR(coarse_length / length, 1, 0.2);
 }
 
 /// A head and references in double, as its energy is defined.

@@ -178,6 +178,21 @@ TEST(CounterNoise, ContinuesFromItsCounterAndIgnoresThreads) {
   at::set_num_threads(threads);
 }
 
+TEST(Sampler, DoesNotFallBackToFloatWithoutAWord) {
+  for (const auto kind : {SamplerKind::kMsgld, SamplerKind::kYopo}) {
+    const auto sampler = make_sampler({.kind = kind, .precision = Precision::kBfloat16});
+    TanhEnergy energy;
+    CounterNoise noise(1);
+    testing::expect_error(
+        core::ExitCode::kUsage,
+        [&] {
+          sampler->run(energy, torch::zeros({2, 3}), torch::zeros({2}, torch::kInt64), noise);
+        },
+        "--set sampler.precision=float");
+    EXPECT_EQ(noise.counter(), 0u);
+  }
+}
+
 TEST(Sampler, RefusesNonsense) {
   using core::ExitCode;
   const auto refuse = [](SamplerOptions o, const char* text) {

@@ -229,6 +229,64 @@ TEST(Engine, ChainsInOneCallAreThoseStepByStep) {
   }
 }
 
+TEST(Engine, ChainsInBfloat16) {
+  if (cpu::bf16_kernels() == nullptr) GTEST_SKIP() << "no avx512_bf16";
+  for (const auto kind : {ebm::SamplerKind::kMsgld, ebm::SamplerKind::kYopo}) {
+    ebm::SamplerOptions coarse{.kind = kind, .steps = 6, .outer = 3, .inner = 2}, exact = coarse;
+    coarse.precision = ebm::Precision::kBfloat16;
+    ebm::CounterNoise a(9), b(9), c(9), d(9);
+    const auto got = chains_of(coarse, 0, true, true, a), want = chains_of(exact, 0, true, true, b);
+    EXPECT_EQ(a.counter(), b.counter()) << "both take the same noise";
+    EXPECT_FALSE(torch::equal(got.chains, want.chains));
+    // Six steps of 0.05 at most, in directions that mostly agree.
+    EXPECT_LT(relative_l2(got.chains, want.chains), 2e-2);
+    EXPECT_LT(relative_l2(torch::stack(got.energies), torch::stack(want.energies)), 2e-2);
+    EXPECT_TRUE(torch::equal(got.chains, chains_of(coarse, 0, true, true, c, 1).chains))
+        << "whatever the number of threads";
+    // No other way is taken instead without a word.
+    EXPECT_THROW(chains_of(coarse, 0, true, false, d), core::Error);
+    EXPECT_THROW(chains_of(coarse, 0, false, true, d), core::Error);
+  }
+}
+
+TEST(Engine, ChainsInBfloat16FollowTheWeights) {
+  if (cpu::bf16_kernels() == nullptr) GTEST_SKIP() << "no avx512_bf16";
+  Encoder encoder({.width = 16}, 1);
+  nn::Head head({.in = 128, .hidden = 40, .out = 12}, 1);
+  attach(encoder, {.engine = Engine::kNative});
+  const Tensor references = torch::randn({6, 12}), start = torch::rand({2, 3, 16, 16}) * 2 - 1;
+  methods::ContrastiveEnergy energy(encoder, head, references, 0.1);
+  const auto ends = [&] {
+    ebm::CounterNoise noise(3);
+    return ebm::make_sampler({.steps = 2, .precision = ebm::Precision::kBfloat16})
+        ->run(energy, start, torch::zeros({2}, torch::kInt64), noise)
+        .chains;
+  };
+  const Tensor before = ends();
+  EXPECT_TRUE(torch::equal(before, ends()));
+  {
+    torch::NoGradGuard no_grad;
+    for (auto& p : encoder.parameters()) p.mul_(1.3);
+  }
+  const Tensor after = ends();
+  EXPECT_FALSE(torch::equal(before, after));
+  Encoder fresh({.width = 16}, 1);
+  nn::copy_state(encoder, fresh);
+  attach(fresh, {.engine = Engine::kNative});
+  methods::ContrastiveEnergy same(fresh, head, references, 0.1);
+  ebm::CounterNoise noise(3);
+  EXPECT_TRUE(torch::equal(after, ebm::make_sampler({.steps = 2, .precision = ebm::Precision::kBfloat16})
+                                      ->run(same, start, torch::zeros({2}, torch::kInt64), noise)
+                                      .chains));
+}
+
+TEST(Engine, Avx2HasNoBfloat16Chains) {
+  if (cpu::find_kernels("avx2") == nullptr) GTEST_SKIP();
+  Encoder encoder({.width = 16}, 1);
+  attach(encoder, {.engine = Engine::kNative, .instructions = "avx2"});
+  EXPECT_FALSE(encoder.backend()->has_bfloat16_chains());
+}
+
 TEST(Engine, ChainsLeaveTheRestToTorch) {
   if (!native_available()) GTEST_SKIP();
   Encoder encoder({.width = 16}, 1);

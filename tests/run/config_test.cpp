@@ -33,9 +33,18 @@ TEST(Config, DefaultsAreThePapers) {
   EXPECT_EQ(c.method.ebclr.sampler.decay, 3);
   EXPECT_EQ(c.method.ebclr.sampler.sigma_min, 0.01);
   EXPECT_EQ(c.method.ebclr.sampler.sigma_max, 0.05);
+  EXPECT_EQ(c.method.ebclr.sampler.precision, ebm::Precision::kFloat);
   EXPECT_EQ(c.method.head.out, 128);
   EXPECT_EQ(c.views.noise, 0.03);
   EXPECT_EQ(c.optimizer.kind, OptimizerKind::kAdam);
+}
+
+TEST(Config, PrecisionOfChainsIsStoredWithTheRun) {
+  const auto c = from("sampler: {precision: bfloat16}");
+  EXPECT_EQ(c.method.ebclr.sampler.precision, ebm::Precision::kBfloat16);
+  EXPECT_EQ(from(to_yaml(c)).method.ebclr.sampler.precision, ebm::Precision::kBfloat16);
+  testing::expect_error(
+      core::ExitCode::kUsage, [] { from("sampler: {precision: half}"); }, "bfloat16");
 }
 
 TEST(Config, LearningRateFollowsThePapersRule) {

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "core/files.h"
+#include "cpu/kernels.h"
 #include "data/catalog.h"
 #include "expect_error.h"
 #include "temp_dir.h"
@@ -173,6 +174,33 @@ TEST(Trainer, LabelsAreNeededToLearnFromThem) {
       },
       "data.labelled=true");
   EXPECT_FALSE(fs::exists(dir / "run"));
+}
+
+TEST(Trainer, ResumesByteIdenticallyWithChainsInBfloat16) {
+  if (cpu::bf16_kernels() == nullptr) GTEST_SKIP() << "no avx512_bf16";
+  testing::TempDir dir;
+  const auto config = small("ebclr", {{"sampler.precision", "bfloat16"}});
+  const auto whole = train_in(dir / "whole", config, false);
+  train_in(dir / "cut", config, false, 4);
+  expect_same(whole, train_in(dir / "cut", config, true));
+  const auto in_float = train_in(dir / "float", small(), false);
+  bool same = true;
+  for (const auto& [name, t] : in_float.tensors) same = same && torch::equal(t, whole.at(name, "whole"));
+  EXPECT_FALSE(same);
+}
+
+TEST(Trainer, RefusesBfloat16WhereItCannotRun) {
+  testing::TempDir dir;
+  Watcher watcher;
+  const auto config = small("ebclr", {{"sampler.precision", "bfloat16"}});
+  testing::expect_error(
+      core::ExitCode::kUsage,
+      [&] {
+        Trainer({.folder = {dir / "run"}, .config = config, .engine = {.engine = engine::Engine::kTorch}},
+                images(), watcher)
+            .run(kGoOn);
+      },
+      "--set sampler.precision=float");
 }
 
 TEST(Trainer, ResumesByteIdenticallyWithHalfPrecisionChainsAndSchedules) {
