@@ -24,8 +24,8 @@ struct Subject {
   Tensor references;
 };
 
-ebm::SampleResult run(const Subject& s, const Tensor& start, int64_t steps, ebm::Precision precision,
-                      uint64_t key) {
+ebm::SampleResult move_chains(const Subject& s, const Tensor& start, int64_t steps, ebm::Precision precision,
+                              uint64_t key) {
   ebm::CounterNoise noise(key);
   methods::ContrastiveEnergy energy(*s.encoder, *s.head, s.references, kTau);
   const auto sampler = ebm::make_sampler({.steps = steps, .precision = precision});
@@ -111,7 +111,7 @@ PrecisionBench bench_precision(const BenchOptions& o, const EnergyOptions& energ
     core::usage_error("bench", "this processor, or these instructions, have no bfloat16 (avx512_bf16)");
   const Tensor start = torch::rand({o.batch, o.channels, o.size, o.size}) * 2 - 1;
   const auto once = [&](ebm::Precision precision) {
-    return [&s, &start, &o, precision] { run(s, start, o.sgld_steps, precision, 1); };
+    return [&s, &start, &o, precision] { move_chains(s, start, o.sgld_steps, precision, 1); };
   };
   const auto timings =
       interleave({{"float", once(ebm::Precision::kFloat)}, {"bfloat16", once(ebm::Precision::kBfloat16)}},
@@ -123,7 +123,7 @@ PrecisionBench bench_precision(const BenchOptions& o, const EnergyOptions& energ
   const Tensor from = torch::rand({energies.chains, o.channels, o.size, o.size}) * 2 - 1;
   for (const int64_t steps : energies.steps) {
     const auto after = [&](ebm::Precision precision, uint64_t key) {
-      const Tensor e = energies_at(s, run(s, from, steps, precision, key).chains).contiguous();
+      const Tensor e = energies_at(s, move_chains(s, from, steps, precision, key).chains).contiguous();
       return std::pair{moments(e),
                        std::vector<double>(e.data_ptr<double>(), e.data_ptr<double>() + e.numel())};
     };
