@@ -270,7 +270,8 @@ void run_decode(const BenchArgs& a) {
   fmt::print("{} pictures to {} pixels, images per second of processor time:\n", images, a.decode_size);
   for (const auto& r : rows) {
     if (r.per_second > 0)
-      fmt::print("  {:<32} {:>8.0f}  {:.2f}x\n", r.name, r.per_second, r.per_second / rows.front().per_second);
+      fmt::print("  {:<32} {:>8.0f}  {:.2f}x\n", r.name, r.per_second,
+                 r.per_second / rows.front().per_second);
     else
       fmt::print("  {}: not measured, the python3 of this PATH has no such module\n", r.name);
   }

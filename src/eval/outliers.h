@@ -36,8 +36,8 @@ struct ScorePair {
 };
 
 /// How far images lie from the middle of training images in several scores at once, on either side of it: the
-/// root of the summed squares of their standard scores, double [M]. Both sides count because strangers can look
-/// too familiar as well: blurred images have lower energies than sharp ones (docs/fast.md).
+/// root of the summed squares of their standard scores, double [M]. Both sides count because strangers can
+/// look too familiar as well: blurred images have lower energies than sharp ones (docs/fast.md).
 torch::Tensor unusualness(const std::vector<ScorePair>& pairs);
 
 }  // namespace ebclr::eval

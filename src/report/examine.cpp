@@ -53,8 +53,7 @@ void find_confusion(const data::TrainTest& sets, run::Model& model, const Examin
 data::ImageSet images_for_map(const data::TrainTest& sets, const ExamineOptions& options) {
   if (sets.test.size() == 0) return data::limit(sets.train, options.map_images, options.seed);
   auto test = data::limit(sets.test, options.map_images, options.seed);
-  const bool labelled =
-      test.labels.defined() && (test.labels != data::kNoLabel).any().item<bool>();
+  const bool labelled = test.labels.defined() && (test.labels != data::kNoLabel).any().item<bool>();
   const int64_t room = options.map_images - test.size();
   if (labelled || room <= 0) return test;
   const auto train = data::limit(sets.train, room, options.seed);

@@ -123,7 +123,8 @@ fs::path distance_file(const RunSpec& spec, const std::string& judge) {
 
 std::string distance_settings(const Judging& j, const std::string& judge) {
   if (judge == "strangers-combined")  // named apart from an earlier sum of two scores
-    return fmt::format("{} of energy, Mahalanobis distance and length, {} images of each set", judge, kStrangers);
+    return fmt::format("{} of energy, Mahalanobis distance and length, {} images of each set", judge,
+                       kStrangers);
   if (!is_distance(judge)) return fmt::format("{}, {} images of each set", judge, kStrangers);
   return fmt::format("{}, {} samples, {} steps", judge, j.frechet_samples, j.frechet_steps);
 }

@@ -97,7 +97,8 @@ std::string judge_label(const std::string& judge) {
   if (judge == "strangers-energy") return "Strangers told by energy, AUROC %";
   if (judge == "strangers-neighbour") return "Strangers told by the distance to neighbours, AUROC %";
   if (judge == "strangers-mahalanobis") return "Strangers told by the Mahalanobis distance, AUROC %";
-  if (judge == "strangers-combined") return "Strangers told by energy, Mahalanobis distance and length together, AUROC %";
+  if (judge == "strangers-combined")
+    return "Strangers told by energy, Mahalanobis distance and length together, AUROC %";
   return fmt::format("Frechet distance to data of samples by chains from {}",
                      judge == "frechet-data" ? "data" : "noise");
 }
