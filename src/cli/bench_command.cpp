@@ -263,7 +263,8 @@ void run_decode(const BenchArgs& a) {
                       {"way", r.name},
                       {"images", images},
                       {"size", a.decode_size},
-                      {"images_per_second_per_core", r.per_second}});
+                      {"images_per_second_per_core",
+                       r.per_second > 0 ? nlohmann::ordered_json(r.per_second) : nullptr}});
     print_json(list);
     return;
   }

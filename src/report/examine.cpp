@@ -75,8 +75,8 @@ void find_map(const data::TrainTest& sets, run::Model& model, const ExamineOptio
   const auto labels = picked.labels.defined() ? picked.labels.to(torch::kInt64).contiguous()
                                               : torch::full({n}, data::kNoLabel, torch::kInt64);
   PointMap map;
-  map.title = n == sets.test.size() ? fmt::format("t-SNE of {} test images of {}", n, source)
-                                    : fmt::format("t-SNE of {} images of {}", n, source);
+  const bool one_split = picked.split == "test" || picked.split == "train";
+  map.title = fmt::format("t-SNE of {} {}images of {}", n, one_split ? picked.split + " " : "", source);
   map.class_names = picked.class_names;
   for (int64_t i = 0; i < n; ++i) {
     map.x.push_back(xy.data_ptr<double>()[2 * i]);

@@ -35,6 +35,9 @@ expect_error 2 "no checkpoint of epoch 9" "$EBCLR" sample ok --checkpoint 9
 "$EBCLR" sample ok --count 4 --steps 3 --init buffer --out buffer.png >/dev/null
 "$EBCLR" sample ok --count 4 --steps 3 --init uniform --out uniform.png >/dev/null
 "$EBCLR" energy ok --against shapes --limit 20 --out e.csv | grep AUROC >/dev/null || fail "energy --against"
+"$EBCLR" eval strangers ok --limit 20 --scores scores.csv | grep '^mean' >/dev/null || fail "eval strangers"
+[ "$(head -1 scores.csv)" = set,image,energy,neighbour,mahalanobis,length ] || fail "scores.csv begins with $(head -1 scores.csv)"
+[ "$(grep -c '^noise,' scores.csv)" = 20 ] || fail "scores.csv: $(cut -d, -f1 scores.csv | sort | uniq -c)"
 [ -s e.csv ] && [ -s e.png ] || fail "energy wrote no files"
 "$EBCLR" train --resume ok --epochs 2 --quiet
 grep -q '"epochs": 2' ok/summary.json || fail "a run can be made longer"

@@ -42,6 +42,10 @@ grep -q '1 thread$' run/train.log || fail "threads: $(grep thread run/train.log)
 mkdir elsewhere && cd elsewhere
 "$EBCLR" embed ../run --out all.npy --csv --json >embed.json
 "$EBCLR" energy ../run --out e.csv --json >energy.json 2>/dev/null
+# Other images are not the run's own with files missing.
+mkdir scans && for f in two.gif cmyk.jpg; do cp ../photos/$f scans/scan-$f; done
+"$EBCLR" energy ../run --against scans --out against.csv >against.txt 2>&1 || fail "$(cat against.txt)"
+grep -q AUROC against.txt && ! grep -q 'since training' against.txt || fail "energy --against: $(cat against.txt)"
 "$EBCLR" embed ../run ../photos/two.gif ../photos/cmyk.jpg --out two.npy --json >two.json
 python3 - <<'PY' || fail "embed, energy"
 import csv, json
