@@ -541,7 +541,8 @@ void add_reproduce_commands(CLI::App& app) {
       app.add_subcommand("reproduce", "Tables and figures of the paper, from runs to a report with verdicts");
   command->add_option("STUDY", a->studies, "Names from `reproduce list`, files, `all`, or `list`")
       ->required();
-  command->add_option("--scale", a->scale, "tiny (minutes), small (hours) or paper")->capture_default_str();
+  command->add_option("--scale", a->scale, "tiny (minutes), small (hours), medium (a day) or paper")
+      ->capture_default_str();
   command->add_option("--seeds", a->seeds, "Seeds per cell (default: the scale's)")
       ->check(CLI::Range(1, 100));
   command->add_option("--only", a->only, "Only a part, e.g. data=fmnist,cifar10 (repeatable)");

@@ -29,9 +29,14 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
   const std::string* best = nullptr;
   size_t best_distance = std::max<size_t>(2, word.size() / 2) + 1;
   for (const auto& c : candidates) {
-    size_t d = edit_distance(word, c);
-    // A key given without its section ("lambda" for "method.lambda") is as near as can be.
-    if (c.size() > word.size() && c.ends_with(word) && c[c.size() - word.size() - 1] == '.') d = 1;
+    // A key given without its section ("lambda" for "method.lambda") is as near as can be. The distance is
+    // never less than the difference of the lengths.
+    const size_t least = std::max(word.size(), c.size()) - std::min(word.size(), c.size());
+    size_t d = least;
+    if (c.size() > word.size() && c.ends_with(word) && c[c.size() - word.size() - 1] == '.')
+      d = 1;
+    else if (least < best_distance)
+      d = edit_distance(word, c);
     if (d < best_distance) best_distance = d, best = &c;
   }
   return best ? std::optional(*best) : std::nullopt;

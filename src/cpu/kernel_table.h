@@ -25,6 +25,7 @@ constexpr Kernels kernel_table(const char* name) {
   return {.name = name,
           .lanes = V::kLanes,
           .by_name_only = false,
+          .sums_follow_threads = false,
           .forward_taps = true,
           .gradient_taps = true,
           .weight_floats = winograd_weight_floats,

@@ -218,6 +218,8 @@ struct Kernels {
   int lanes;
   /// Not as exact as float: taken only by name.
   bool by_name_only;
+  /// Weight gradients are summed by each thread for itself, so that their last bits follow the team's size.
+  bool sums_follow_threads;
   /// Forward passes, and data gradients, can read their weights as taps.
   bool forward_taps, gradient_taps;
 

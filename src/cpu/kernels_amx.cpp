@@ -13,6 +13,7 @@ const Kernels& amx_kernels() {
   static const Kernels kernels = [] {
     Kernels k = kAvx512Kernels;
     k.name = "amx";
+    k.sums_follow_threads = true;
     k.by_name_only = true;
     k.gradient_taps = false;
     k.weight_floats = [](int in, int out, int kernel, bool gradient) {

@@ -321,7 +321,9 @@ void Network::train_backward(const Pass& pass, const std::vector<ConvParameters>
                              const std::vector<ConvGradients>& gradients, float* dx, const BatchSum& sum) {
   prepare(pass, false);
   Backward way(*this, pass, parameters, tape, x, gradients, dx, sum);
-  run_team(threads_, [&](const Team& team) { way.run(dfeatures, team); });
+  run_team(
+      threads_, [&](const Team& team) { way.run(dfeatures, team); },
+      kernels_.sums_follow_threads ? TeamSize::kFixed : TeamSize::kMayShrink);
   way.rethrow();
 }
 

@@ -333,7 +333,7 @@ void stem_weight_grad(const StemGradJob& job, const Team& team) {
   constexpr int L = V::kLanes;
   const int taps = job.shape.kernel * job.shape.kernel * job.in, rows = taps + 1;
   const long part_floats = long{rows} * job.out;
-  const int parts = grad_parts(team.size);
+  const int parts = grad_parts(team.asked);
   team.deal(parts, [&](long part) {
     float* sums = job.partial + part * part_floats;
     for (long i = 0; i < part_floats; ++i) sums[i] = 0;

@@ -1,8 +1,10 @@
 #include "cpu/team.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
-#include <mutex>
+#include <ctime>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -22,7 +24,83 @@ inline void relax() {
 #endif
 }
 
+long nanoseconds(clockid_t clock) {
+  timespec t{};
+  clock_gettime(clock, &t);
+  return t.tv_sec * 1'000'000'000L + t.tv_nsec;
+}
+
+/// A team at work, and what it costs.
+class Watched {
+ public:
+  Watched(int size, int asked, const std::function<void(const Team&)>& body)
+      : size_(size), asked_(asked), body_(body), barrier_(size), begin_(nanoseconds(CLOCK_MONOTONIC)) {}
+  /// The part of thread `id`.
+  void run(int id) {
+    const long wall = nanoseconds(CLOCK_MONOTONIC), cpu = nanoseconds(CLOCK_THREAD_CPUTIME_ID);
+    long dealt = 0;
+    body_(Team{id, size_, asked_, &barrier_, &counter_, &dealt});
+    const long used = nanoseconds(CLOCK_THREAD_CPUTIME_ID) - cpu;
+    cpu_.fetch_add(used, std::memory_order_relaxed);
+    off_.fetch_add(nanoseconds(CLOCK_MONOTONIC) - wall - used, std::memory_order_relaxed);
+  }
+  /// When all parts have ended.
+  void learn() const {
+    const long now = nanoseconds(CLOCK_MONOTONIC);
+    const double lost = static_cast<double>(off_.load() - barrier_.slept()) * 1e-9;
+    crowding().learn(size_, {(now - begin_) * 1e-9, cpu_.load() * 1e-9, lost}, now * 1e-9);
+  }
+
+ private:
+  int size_, asked_;
+  const std::function<void(const Team&)>& body_;
+  Barrier barrier_;
+  std::atomic<long> counter_{0};
+  long begin_;
+  std::atomic<long> cpu_{0}, off_{0};
+};
+
+int worth(int threads, TeamSize size) {
+  return threads <= 1 || size == TeamSize::kFixed
+             ? threads
+             : crowding().use(threads, nanoseconds(CLOCK_MONOTONIC) * 1e-9);
+}
+
 }  // namespace
+
+int Crowding::use(int threads, double now) {
+  const std::lock_guard lock(mutex_);
+  if (fewer_ > 0 && now >= retry_at_) {
+    --fewer_;
+    retry_at_ = now + pause_;
+    window_ = {};
+  }
+  return std::max(1, threads - fewer_);
+}
+
+void Crowding::learn(int used, const Shift& shift, double now) {
+  const std::lock_guard lock(mutex_);
+  window_.wall += shift.wall;
+  window_.cpu += shift.cpu;
+  window_.lost += shift.lost;
+  if (window_.wall < kWindow) return;
+  // Less than one thread fewer would have had to itself, and because others had the cores, not because there
+  // was nothing to do.
+  const bool crowded = window_.cpu < (used - 0.9) * window_.wall && window_.lost > 0.2 * window_.wall;
+  window_ = {};
+  if (!crowded) {
+    pause_ = kShortestPause;
+    return;
+  }
+  ++fewer_;
+  retry_at_ = now + pause_;
+  pause_ = std::min(2 * pause_, kLongestPause);
+}
+
+Crowding& crowding() {
+  static Crowding all;
+  return all;
+}
 
 Barrier::Barrier(int size) : size_(size), patience_(kMostPatience) {}
 
@@ -45,49 +123,45 @@ void Barrier::wait() {
   // The other thread has probably lost its core to another program; sleeping gives it ours, where yielding
   // would queue behind everybody.
   if (patience > kLeastPatience) patience_.store(patience / 2, std::memory_order_relaxed);
+  const long asleep = nanoseconds(CLOCK_MONOTONIC);
   sleepers_.fetch_add(1);
   while (round_.load() == round) round_.wait(round);
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
+  slept_.fetch_add(nanoseconds(CLOCK_MONOTONIC) - asleep, std::memory_order_relaxed);
 }
 
 #ifdef EBCLR_CPU_STD_THREADS
 
-void run_team(int threads, const std::function<void(const Team&)>& body) {
-  if (threads <= 1) return body(Team{});
-  Barrier barrier(threads);
-  std::atomic<long> counter{0};
-  const auto run = [&](int id) {
-    long dealt = 0;
-    body(Team{id, threads, &barrier, &counter, &dealt});
-  };
+void run_team(int threads, const std::function<void(const Team&)>& body, TeamSize team_size) {
+  const int size = worth(threads, team_size);
+  if (size <= 1) return body(Team{.asked = threads});
+  Watched team(size, threads, body);
   std::vector<std::thread> others;
-  others.reserve(threads - 1);
-  for (int id = 1; id < threads; ++id) others.emplace_back(run, id);
-  run(0);
+  others.reserve(size - 1);
+  for (int id = 1; id < size; ++id) others.emplace_back([&team, id] { team.run(id); });
+  team.run(0);
   for (std::thread& other : others) other.join();
+  team.learn();
 }
 
 void let_idle_threads_sleep(int /*threads*/) {}
 
 #else
 
-void run_team(int threads, const std::function<void(const Team&)>& body) {
-  if (threads <= 1 || omp_in_parallel()) return body(Team{});
-  Barrier* barrier = nullptr;
-  std::atomic<long> counter{0};
+void run_team(int threads, const std::function<void(const Team&)>& body, TeamSize team_size) {
+  const int wanted = omp_in_parallel() ? 1 : worth(threads, team_size);
+  if (wanted <= 1) return body(Team{.asked = threads});
+  std::optional<Watched> team;
+  // All of them, whoever works: libgomp ends and starts threads whenever a region's size changes.
 #pragma omp parallel num_threads(threads)
   {
-    const int size = omp_get_num_threads();
 #pragma omp single
-    barrier = size > 1 ? new Barrier(size) : nullptr;
-    long dealt = 0;
-    if (size > 1) {
-      body(Team{omp_get_thread_num(), size, barrier, &counter, &dealt});
-    } else {
-      body(Team{});
-    }
+    if (const int size = std::min(omp_get_num_threads(), wanted); size > 1) team.emplace(size, threads, body);
+    const int id = omp_get_thread_num();
+    if (!team && id == 0) body(Team{.asked = threads});
+    if (team && id < wanted) team->run(id);
   }
-  delete barrier;
+  if (team) team->learn();
 }
 
 namespace {

@@ -223,7 +223,7 @@ template <class V, class P, class Input, class OutputGrad, class FilterGrad, int
 void weight_grad_with(const WeightGradJob& job, const Team& team) {
   using Summer = GradSummer<V, P, Input, OutputGrad, kStep>;
   const GradSums layout{job.in, job.out, job.stride};
-  const int parts = job.shared ? 1 : grad_parts(team.size);
+  const int parts = job.shared ? 1 : grad_parts(team.asked);
   if (job.shared) {
     Summer summer(job, team, job.v, job.d, job.du);
     summer.run(0, summer.tiles());

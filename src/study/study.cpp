@@ -4,6 +4,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 
 #include "core/error.h"
@@ -23,7 +24,7 @@ struct Reader {
   std::string origin;
 
   [[noreturn]] void fail(const YAML::Node& node, const std::string& what) const {
-    const auto mark = node.Mark();
+    const auto mark = node ? node.Mark() : YAML::Mark::null_mark();
     core::usage_error(kComponent, mark.line >= 0 ? fmt::format("{}: line {}: {}", origin, mark.line + 1, what)
                                                  : fmt::format("{}: {}", origin, what));
   }
@@ -42,11 +43,21 @@ struct Reader {
       fail(node, fmt::format("{}: expected a number", what));
     }
   }
+  int64_t integer(const YAML::Node& node, const std::string& what) const {
+    const double value = number(node, what);
+    if (!(std::abs(value) < 1e15) || value != std::floor(value))
+      fail(node, fmt::format("{}: expected a whole number", what));
+    return static_cast<int64_t>(value);
+  }
+  const YAML::Node& list(const YAML::Node& node, const std::string& what) const {
+    if (!node || !node.IsSequence()) fail(node, fmt::format("{}: expected a list", what));
+    return node;
+  }
   std::vector<std::string> words(const YAML::Node& node) const {
     std::vector<std::string> out;
     if (!node) return out;
     if (node.IsScalar()) return {node.Scalar()};
-    for (const auto& n : node) out.push_back(text(n, "an entry"));
+    for (const auto& n : list(node, "words")) out.push_back(text(n, "an entry"));
     return out;
   }
   Settings settings(const YAML::Node& node, bool keys_must_exist = true) const {
@@ -71,6 +82,7 @@ struct Reader {
          fmt::format("unknown key '{}'{}", key, near ? fmt::format("; did you mean '{}'?", *near) : ""));
   }
   void check_allowed(const YAML::Node& node, const std::vector<std::string>& allowed) const {
+    if (!node || !node.IsMap()) fail(node, "expected keys and values");
     for (const auto& pair : node) {
       const std::string key = text(pair.first, "a key");
       if (std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
@@ -136,6 +148,7 @@ std::vector<Value> read_axes(const Reader& r, const YAML::Node& node, std::strin
     const auto values = read_axis(r, axis, axis_name);
     name += (name.empty() ? "" : ", ") + axis_name;
     std::vector<Value> next;
+    if (product.size() * values.size() > 10000) r.fail(axis, "more than 10000 combinations of these axes");
     for (const auto& left : product)
       for (const auto& right : values) {
         Value v = left;
@@ -191,18 +204,17 @@ void read_tuning(const Reader& r, const YAML::Node& node, Study& s) {
     r.fail(node, fmt::format("tuning names column '{}', which does not exist", t.column));
   t.judge = r.text_or(node["judge"], s.judges.front());
   if (is_measured_once(t.judge)) r.fail(node, "tuning needs a judge of accuracies");
-  if (node["held_out_percent"])
-    t.held_out_percent = static_cast<int64_t>(r.number(node["held_out_percent"], "held_out_percent"));
+  if (node["held_out_percent"]) t.held_out_percent = r.integer(node["held_out_percent"], "held_out_percent");
   if (t.held_out_percent < 1 || t.held_out_percent > 90)
     r.fail(node, fmt::format("held_out_percent {}: expected 1 to 90", t.held_out_percent));
-  if (node["seed"]) t.seed = static_cast<int>(r.number(node["seed"], "seed"));
+  if (node["seed"]) t.seed = static_cast<int>(r.integer(node["seed"], "seed"));
   if (!node["trials"] || !node["trials"].IsMap()) r.fail(node, "tuning needs 'trials', a list for each row");
   size_t count = 0;
   for (const auto& row : node["trials"]) {
     const std::string id = r.text(row.first, "a row");
     if (!has(s.rows, id)) r.fail(row.first, fmt::format("tuning names row '{}', which does not exist", id));
     auto& list = t.trials[id];
-    for (const auto& trial : row.second) list.push_back(r.settings(trial));
+    for (const auto& trial : r.list(row.second, id)) list.push_back(r.settings(trial));
     if (count == 0) count = list.size();
     if (list.empty() || list.size() != count)
       r.fail(row.first, fmt::format("row '{}' has {} trials, others {}: every row gets the same number", id,
@@ -231,7 +243,7 @@ Claim read_claim(const Reader& r, const YAML::Node& node, const Study& s) {
   c.than = r.words(node["than"]);
   c.columns = r.words(node["columns"]);
   if (node["pairs"])
-    for (const auto& p : node["pairs"]) {
+    for (const auto& p : r.list(node["pairs"], "pairs")) {
       const auto words = r.words(p);
       if (words.size() != 2) r.fail(p, "a pair needs two columns");
       c.pairs.emplace_back(words[0], words[1]);
@@ -263,6 +275,12 @@ size_t Scales::index(const std::string& name) const {
   core::usage_error(kComponent, fmt::format("no scale '{}'; there are {}", name, core::join(names, ", ")));
 }
 
+bool Scales::covers(const std::string& other, const std::string& name) const {
+  for (std::string at = name; !at.empty(); at = like[index(at)])
+    if (at == other) return true;
+  return false;
+}
+
 const std::vector<std::string>& judge_names() {
   static const std::vector<std::string> names = {"linear",
                                                  "knn",
@@ -287,7 +305,6 @@ bool is_distance(const std::string& judge) {
 Study parse_study(const std::string& name, const std::string& yaml, const std::string& origin) {
   const Reader r{origin};
   const auto node = parse(yaml, origin);
-  if (!node.IsMap()) core::usage_error(kComponent, fmt::format("{}: expected keys and values", origin));
   r.check_allowed(node, {"order", "title", "source", "about", "judges", "rows", "columns", "fixed",
                          "reference", "paper", "claims", "tuning"});
   Study s;
@@ -311,7 +328,7 @@ Study parse_study(const std::string& name, const std::string& yaml, const std::s
   if (node["paper"]) read_paper(r, node["paper"], s);
   if (node["tuning"]) read_tuning(r, node["tuning"], s);
   if (node["claims"])
-    for (const auto& c : node["claims"]) s.claims.push_back(read_claim(r, c, s));
+    for (const auto& c : r.list(node["claims"], "claims")) s.claims.push_back(read_claim(r, c, s));
   return s;
 }
 
@@ -322,15 +339,20 @@ Scales parse_scales(const std::string& yaml, const std::string& origin) {
   Scales out;
   for (const auto& pair : node["scales"]) {
     const auto& n = pair.second;
-    r.check_allowed(n, {"about", "seeds", "decides", "probe_epochs", "probe_rates", "limit_test",
+    r.check_allowed(n, {"about", "like", "seeds", "decides", "probe_epochs", "probe_rates", "limit_test",
                         "frechet_samples", "frechet_steps"});
     out.names.push_back(r.text(pair.first, "a scale"));
     out.about.push_back(r.text(n["about"], "about"));
-    out.seeds.push_back(n["seeds"] ? static_cast<int>(r.number(n["seeds"], "seeds")) : 1);
+    out.seeds.push_back(n["seeds"] ? static_cast<int>(r.integer(n["seeds"], "seeds")) : 1);
     out.decides.push_back(r.text_or(n["decides"], "true") != "false");
-    Judging j;
+    // An earlier scale, so that no two can be like each other.
+    out.like.push_back(r.text_or(n["like"], ""));
+    if (n["like"] &&
+        std::find(out.names.begin(), out.names.end() - 1, out.like.back()) == out.names.end() - 1)
+      r.fail(n["like"], fmt::format("like '{}': no scale above this one has that name", out.like.back()));
+    Judging j = n["like"] ? out.judging[out.index(out.like.back())] : Judging{};
     const auto read = [&](const char* key, int64_t& target) {
-      if (n[key]) target = static_cast<int64_t>(r.number(n[key], key));
+      if (n[key]) target = r.integer(n[key], key);
     };
     read("probe_epochs", j.probe_epochs);
     read("probe_rates", j.probe_rates);
@@ -339,7 +361,7 @@ Scales parse_scales(const std::string& yaml, const std::string& origin) {
     read("frechet_steps", j.frechet_steps);
     out.judging.push_back(j);
   }
-  for (const auto& n : node["rules"]) {
+  for (const auto& n : r.list(node["rules"], "rules")) {
     r.check_allowed(n, {"when", "set"});
     Rule rule;
     rule.when = r.settings(n["when"], false);
@@ -386,7 +408,7 @@ Scales load_scales() {
 Settings settings_of(const Study& study, const Value& row, const Value& column, const std::string& scale,
                      const Scales& scales) {
   // The axes win over everything; rules see them, and what earlier rules have set.
-  std::map<std::string, std::string> fixed, seen = {{"scale", scale}, {"study", study.name}};
+  std::map<std::string, std::string> fixed, seen = {{"study", study.name}};
   Settings axes = study.fixed;
   axes.insert(axes.end(), column.set.begin(), column.set.end());
   axes.insert(axes.end(), row.set.begin(), row.set.end());
@@ -394,6 +416,7 @@ Settings settings_of(const Study& study, const Value& row, const Value& column, 
   Settings out;
   for (const auto& rule : scales.rules) {
     const bool holds = std::all_of(rule.when.begin(), rule.when.end(), [&](const auto& condition) {
+      if (condition.first == "scale") return scales.covers(condition.second, scale);
       const auto it = seen.find(condition.first);
       return it != seen.end() && it->second == condition.second;
     });

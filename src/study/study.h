@@ -105,8 +105,11 @@ struct Scales {
   std::vector<std::string> about;
   std::vector<bool> decides;  ///< false: claims stay undecided, whatever the numbers say
   std::vector<Judging> judging;
+  std::vector<std::string> like;  ///< a scale whose rules apply too, or empty
   std::vector<Rule> rules;
 
+  /// Whether the rules of `other` apply at scale `name`: it is the same, or one that it is like.
+  bool covers(const std::string& other, const std::string& name) const;
   /// Index of a scale; throws Error naming the nearest.
   size_t index(const std::string& name) const;
 };

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "cpu/kernel_fixture.h"
 #include "cpu/reference.h"
@@ -396,33 +398,53 @@ TEST_P(NetworkTest, ChainsFollowTheEnergyOfTheHead) {
   }
 }
 
-TEST_P(NetworkTest, ThreadsDoNotChangeWeightGradients) {
+/// Of all convolutions, one after the other, then of the images.
+std::vector<float> gradients_of_a_batch(const Kernels& kernels, int threads) {
   std::mt19937 rng(17);
   const std::vector<float> x = floats(random_values(rng, 5 * 3 * 16 * 16));
-  std::vector<float> first;
-  for (const int threads : {1, 2, 2, 3}) {
-    Network network({.channels = 3, .width = 8}, *GetParam(), threads);
-    std::mt19937 same(13);
-    Parameters parameters(network, same);
-    const auto pointers = parameters.pointers(false);
-    WeightSet weights;
-    network.load(weights, pointers, {.backward = true});
-    std::vector<float> features(5 * 64), all;
-    std::vector<ConvGradients> into;
-    std::vector<std::vector<float>> keep;
-    for (const ConvLayer& c : network.convs()) {
-      keep.emplace_back(std::size_t(c.out_real) * c.in_real * c.kernel * c.kernel);
-      keep.emplace_back(c.out_real);
-    }
-    for (std::size_t i = 0; i < keep.size(); i += 2) {
-      into.push_back({.weight = keep[i].data(), .bias = keep[i + 1].data()});
-    }
-    const auto tape = network.train(weights, pointers, x.data(), 5, 16, 16, features.data());
-    network.backward(weights, pointers, *tape, x.data(), features.data(), into, nullptr);
-    for (const auto& values : keep) all.insert(all.end(), values.begin(), values.end());
-    if (first.empty() || std::string(GetParam()->name) == "amx")
-      first = all;  // (whose sums follow the threads)
-    EXPECT_EQ(first, all) << threads << " threads";
+  Network network({.channels = 3, .width = 8}, kernels, threads);
+  std::mt19937 same(13);
+  Parameters parameters(network, same);
+  const auto pointers = parameters.pointers(false);
+  WeightSet weights;
+  network.load(weights, pointers, {.backward = true});
+  std::vector<float> features(5 * 64), dx(x.size()), all;
+  std::vector<ConvGradients> into;
+  std::vector<std::vector<float>> keep;
+  for (const ConvLayer& c : network.convs()) {
+    keep.emplace_back(std::size_t(c.out_real) * c.in_real * c.kernel * c.kernel);
+    keep.emplace_back(c.out_real);
+  }
+  for (std::size_t i = 0; i < keep.size(); i += 2) {
+    into.push_back({.weight = keep[i].data(), .bias = keep[i + 1].data()});
+  }
+  const auto tape = network.train(weights, pointers, x.data(), 5, 16, 16, features.data());
+  network.backward(weights, pointers, *tape, x.data(), features.data(), into, dx.data());
+  for (const auto& values : keep) all.insert(all.end(), values.begin(), values.end());
+  all.insert(all.end(), dx.begin(), dx.end());
+  return all;
+}
+
+TEST_P(NetworkTest, ThreadsDoNotChangeWeightGradients) {
+  if (GetParam()->sums_follow_threads) GTEST_SKIP() << "each thread sums for itself";
+  const auto first = gradients_of_a_batch(*GetParam(), 1);
+  for (const int threads : {2, 2, 3}) EXPECT_EQ(first, gradients_of_a_batch(*GetParam(), threads)) << threads;
+}
+
+// With many threads sums go by how many there are; a team that a neighbour has shrunk must add as the whole
+// one does.
+TEST_P(NetworkTest, ACrowdedTeamComputesTheSame) {
+  const auto now = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  };
+  constexpr int kThreads = 6;
+  while (crowding().use(kThreads, now()) < kThreads)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto whole = gradients_of_a_batch(*GetParam(), kThreads);
+  for (int fewer = 1; fewer < kThreads; ++fewer) {
+    crowding().learn(2, {.wall = 1, .cpu = 0.5, .lost = 1}, now());
+    EXPECT_LT(crowding().use(kThreads, now()), kThreads);
+    EXPECT_EQ(whole, gradients_of_a_batch(*GetParam(), kThreads)) << fewer << " fewer";
   }
 }
 

@@ -15,7 +15,7 @@ namespace ebclr::testing {
 
 inline std::string le(uint64_t v, int bytes) {
   std::string s;
-  for (int i = 0; i < bytes; ++i) s += static_cast<char>(v >> 8 * i);
+  for (int i = 0; i < bytes; ++i) s += static_cast<char>(i < 8 ? v >> 8 * i : 0);
   return s;
 }
 inline std::string be(uint64_t v, int bytes) {

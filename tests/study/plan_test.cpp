@@ -193,7 +193,7 @@ TEST(StudyFiles, UnknownNamesGetTheNearest) {
   expect_error(
       core::ExitCode::kUsage, [] { load_study("tabel1"); }, "tabel1", "table1");
   expect_error(
-      core::ExitCode::kUsage, [] { load_scales().index("medium"); }, "tiny, small, paper");
+      core::ExitCode::kUsage, [] { load_scales().index("middling"); }, "tiny, small, medium, paper");
 }
 
 TEST(Rules, LaterOnesWinAndAxesWinOverAll) {
@@ -225,6 +225,34 @@ rules:
   EXPECT_EQ(scales.seeds[1], 3);
   EXPECT_TRUE(scales.decides[0]);
   EXPECT_FALSE(load_scales().decides[load_scales().index("tiny")]);
+}
+
+TEST(Rules, AScaleLikeAnotherTakesItsRulesAndJudging) {
+  const auto scales = parse_scales(R"(
+scales:
+  a: {about: one, probe_epochs: 40, probe_rates: 3}
+  b: {about: two, like: a, probe_rates: 5}
+  c: {about: three, like: b}
+rules:
+  - {when: {scale: b}, set: {train.epochs: 3}}
+  - {when: {scale: a}, set: {encoder.width: 8}}
+  - {when: {scale: b}, set: {encoder.width: 16}}
+)",
+                                   "scales");
+  const auto study = parse_study("mine", kMinimal, "mine.yaml");
+  const auto settings = [&](const std::string& scale) {
+    const auto list = settings_of(study, study.rows[1], study.columns[0], scale, scales);
+    return std::map<std::string, std::string>(list.rbegin(), list.rend());  // a later one wins
+  };
+  EXPECT_EQ(settings("a").count("train.epochs"), 0u);
+  EXPECT_EQ(settings("a").at("encoder.width"), "8");
+  EXPECT_EQ(settings("b").at("encoder.width"), "16");
+  EXPECT_EQ(settings("c"), settings("b"));
+  EXPECT_EQ(scales.judging[2].probe_epochs, 40);
+  EXPECT_EQ(scales.judging[2].probe_rates, 5);
+  expect_error(
+      core::ExitCode::kUsage,
+      [] { parse_scales("scales: {a: {about: one, like: b}, b: {about: two}}", "s"); }, "no scale above");
 }
 
 }  // namespace
