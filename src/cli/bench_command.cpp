@@ -546,7 +546,12 @@ void add_neighbours(CLI::App& c, BenchArgs& a) {
 }
 
 void run_sampler(const BenchArgs& a) {
-  if (a.precision == "float") return print(measure(a, bench::bench_sampler, false), a.json);
+  if (a.precision == "float") {
+    if (a.energies.chains > 0 || a.energies.updates > 0)
+      core::usage_error("bench",
+                        "--energies and --updates need --precision bfloat16: they compare it with float");
+    return print(measure(a, bench::bench_sampler, false), a.json);
+  }
   if (a.yopo_inner > 0) core::usage_error("bench", "--yopo is measured in float only");
   std::vector<bench::PrecisionBench> results;
   for (const BenchOptions& o : combinations(a, false))

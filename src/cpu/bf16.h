@@ -8,6 +8,7 @@
 // chosen here (direct products 2.3e-3; F(4,3) along rows only 5.0e-3, but with twice the products, which is
 // all that is gained).
 
+#include "cpu/points.h"
 #include "cpu/simd_avx512.h"
 #include "cpu/weights.h"
 
@@ -29,64 +30,12 @@ struct Avx512Bf16 : Avx512 {
   }
 };
 
-/// F(4,3) at 0, +-5/8, +-3/2, infinity; maps as in transforms.h.
-struct CoarsePoints {
+struct CoarseNodes {
   static constexpr float kA = .625f, kB = 1.5f;
-  static constexpr float kA2 = kA * kA, kB2 = kB * kB, kA3 = kA2 * kA, kB3 = kB2 * kB;
-  static constexpr float kSum = kA2 + kB2, kProduct = kA2 * kB2;
-  // Divisors of the filter's values at 0, at +-a and at +-b.
-  static constexpr float kAt0 = 1 / kProduct, kAtA = 1 / (2 * kA2 * (kA2 - kB2)),
-                         kAtB = 1 / (2 * kB2 * (kB2 - kA2));
 };
-
-struct CoarseInput {
-  static constexpr int kIn = 6, kOut = 6;
-  template <class V>
-  [[gnu::always_inline]] static void apply(const typename V::Reg* d, int s, typename V::Reg* o, int t) {
-    using P = CoarsePoints;
-    const auto a = V::set1(P::kA), b = V::set1(P::kB), a2 = V::set1(P::kA2), b2 = V::set1(P::kB2),
-               sum = V::set1(P::kSum), product = V::set1(P::kProduct);
-    const auto even_a = V::fnma(b2, d[2 * s], d[4 * s]), odd_a = V::fnma(b2, d[1 * s], d[3 * s]);
-    const auto even_b = V::fnma(a2, d[2 * s], d[4 * s]), odd_b = V::fnma(a2, d[1 * s], d[3 * s]);
-    o[0 * t] = V::fma(product, d[0 * s], V::fnma(sum, d[2 * s], d[4 * s]));
-    o[1 * t] = V::fma(a, odd_a, even_a);
-    o[2 * t] = V::fnma(a, odd_a, even_a);
-    o[3 * t] = V::fma(b, odd_b, even_b);
-    o[4 * t] = V::fnma(b, odd_b, even_b);
-    o[5 * t] = V::fma(product, d[1 * s], V::fnma(sum, d[3 * s], d[5 * s]));
-  }
-};
-
-struct CoarseOutput {
-  static constexpr int kIn = 6, kOut = 4;
-  template <class V>
-  [[gnu::always_inline]] static void apply(const typename V::Reg* m, int s, typename V::Reg* o, int t) {
-    using P = CoarsePoints;
-    const auto s1 = V::add(m[1 * s], m[2 * s]), e1 = V::sub(m[1 * s], m[2 * s]);
-    const auto s2 = V::add(m[3 * s], m[4 * s]), e2 = V::sub(m[3 * s], m[4 * s]);
-    o[0 * t] = V::add(m[0 * s], V::add(s1, s2));
-    o[1 * t] = V::fma(V::set1(P::kB), e2, V::mul(V::set1(P::kA), e1));
-    o[2 * t] = V::fma(V::set1(P::kB2), s2, V::mul(V::set1(P::kA2), s1));
-    o[3 * t] = V::fma(V::set1(P::kB3), e2, V::fma(V::set1(P::kA3), e1, m[5 * s]));
-  }
-};
-
-struct CoarseFilter {
-  static constexpr int kIn = 3, kOut = 6;
-  template <class V>
-  [[gnu::always_inline]] static void apply(const typename V::Reg* w, int s, typename V::Reg* o, int t) {
-    using P = CoarsePoints;
-    const auto values = [&](float at, float point, typename V::Reg* plus, typename V::Reg* minus) {
-      const auto even = V::fma(V::set1(at * point * point), w[2 * s], V::mul(V::set1(at), w[0 * s]));
-      *plus = V::fma(V::set1(at * point), w[1 * s], even);
-      *minus = V::fnma(V::set1(at * point), w[1 * s], even);
-    };
-    o[0 * t] = V::mul(V::set1(P::kAt0), w[0 * s]);
-    values(P::kAtA, P::kA, o + 1 * t, o + 2 * t);
-    values(P::kAtB, P::kB, o + 3 * t, o + 4 * t);
-    o[5 * t] = w[2 * s];
-  }
-};
+using CoarseInput = PointInput<PointMaps<CoarseNodes>>;
+using CoarseOutput = PointOutput<PointMaps<CoarseNodes>>;
+using CoarseFilter = PointFilter<PointMaps<CoarseNodes>>;
 
 /// Floats (words) of the weights; padded channels, a multiple of 16.
 inline std::size_t bf16_weight_floats(int in, int out, int kernel, bool gradient) {

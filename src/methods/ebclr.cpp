@@ -9,17 +9,20 @@
 #include <optional>
 
 #include "core/error.h"
+#include "methods/chains.h"
 #include "methods/contrastive_energy.h"
 #include "methods/families.h"
 
 namespace ebclr::methods {
 namespace {
 
+constexpr std::string_view kEbclrComponent = "methods.ebclr";
+
 /// The balance in effect: the configured one, or the paper's adaptive T, which is a case of it.
 ebm::BalanceOptions effective_balance(const EbclrOptions& o) {
   if (!o.adaptive.on) return o.balance;
   if (o.balance.kind != ebm::BalanceKind::kNone)
-    core::usage_error("methods.ebclr", "adaptive.on and balance.kind are both set; choose one");
+    core::usage_error(kEbclrComponent, "adaptive.on and balance.kind are both set; choose one");
   return {.kind = ebm::BalanceKind::kSteps,
           .target = o.adaptive.threshold,
           .window = o.adaptive.window,
@@ -27,46 +30,18 @@ ebm::BalanceOptions effective_balance(const EbclrOptions& o) {
           .increment = static_cast<double>(o.adaptive.increment)};
 }
 
-/// One of YOPO's inner steps after the first, there and back through what comes before the cut, by the
-/// products of the layers there (cpu/cost.h, 32x32 images): the stem, or the stem and the first stage.
-constexpr double kInnerUnits[] = {0.03, 0.5};
-
-/// Two views forward (2) and backward (4); for each chain sampling, a forward (1) and a backward (2).
-double units_of(const EbclrOptions& o, int64_t batch) {
-  if (o.objective.lambda == 0) return 6;
-  const double share = static_cast<double>(chains_of(o.chains, batch)) / static_cast<double>(batch);
-  auto sampler = o.sampler;
-  sampler.inner_units = kInnerUnits[o.cut == 0 ? 0 : 1];
-  return 6 + share * (ebm::sampler_units(sampler) + 3);
-}
-
 class Ebclr : public Method {
  public:
   Ebclr(const MethodOptions& options, const MethodContext& context)
       : Method(options, context.ranks),
         o_(options.ebclr),
-        propose_(o_.proposal == Proposal::kData ? context.data_proposals
-                                                : ebm::uniform_proposals(context.image_shape)),
-        make_sampler_(context.make_sampler),
-        chain_rng_(options.seed, core::Stream::kChains),
-        noise_(core::make_key({options.seed, static_cast<uint64_t>(core::Stream::kLangevin)})) {
-    sampler_ = make_sampler_(o_.sampler);
-    // lambda = 0 is plain contrastive learning: no chains, no sampling.
-    if (o_.objective.lambda == 0) return;
-    auto buffer = o_.buffer;
-    if (o_.chains > 0) {
-      TORCH_INTERNAL_ASSERT(context.batch > 0, "sampler.chains needs the batch size");
-      buffer.size = buffer_size_of(o_.buffer.size, o_.chains, context.batch);
-    }
-    if (context.batch > 0 && chains_of(o_.chains, context.batch) < ranks_->world())
-      core::usage_error("methods.ebclr",
-                        fmt::format("{} chains a step cannot be shared by {} ranks; raise sampler.chains",
-                                    chains_of(o_.chains, context.batch), ranks_->world()));
-    buffer_ = std::make_unique<ebm::ReplayBuffer>(buffer, context.image_shape, propose_, chain_rng_, ranks_);
+        chains_(o_, options.seed, context, kEbclrComponent) {
+    // lambda = 0 is plain contrastive learning: no chains, nothing to balance.
+    if (!chains_.any()) return;
     const auto balance = effective_balance(o_);
     if (balance.kind == ebm::BalanceKind::kNone) return;
     if (balance.kind == ebm::BalanceKind::kSteps && o_.sampler.kind == ebm::SamplerKind::kYopo)
-      core::usage_error("methods.ebclr", "yopo has no sampler.steps to balance; set sampler.kind msgld");
+      core::usage_error(kEbclrComponent, "yopo has no sampler.steps to balance; set sampler.kind msgld");
     logs_balance_ = o_.balance.kind != ebm::BalanceKind::kNone;
     kind_ = balance.kind;
     balance_.emplace(balance, kind_ == ebm::BalanceKind::kStepSize ? o_.sampler.step_size
@@ -81,24 +56,18 @@ class Ebclr : public Method {
     const auto &f1 = views[0], &f2 = views[1];
     StepOutput out;
     out.projections = f1.detach();
-    if (!buffer_) {
+    if (!chains_.any()) {
       const auto objective = ebm::ebclr_objective(f1, f2, {}, o_.objective);
       out.loss = objective.loss;
       out.metrics = {{"disc", objective.discriminative.item<double>()}};
       return out;
     }
-    const int64_t chains = chains_of(o_.chains, input.images());
-    picked_ = buffer_->pick(chains, propose_, chain_rng_);
     ContrastiveEnergy energy(*encoder_, *head_, ebm::sampler_references(f1, f2, o_.objective.marginal),
                              o_.objective.tau, o_.cut);
-    ebm::RowsNoise noise(noise_, ranks_->share(chains).first, chains);
-    samples_ = sampler_->run(energy, picked_.chains.to(input.view1.device()), picked_.counts, noise).chains;
-    // Of each chain its output, its pixels out of range, its visits.
-    const auto seen = gather({head_->forward(encoder_->forward(samples_)),
-                              samples_.abs().gt(1).to(torch::kFloat32).flatten(1).sum(1, true),
-                              picked_.counts.to(samples_.options()).unsqueeze(1)},
-                             chains);
-    const auto& fn = seen[0];
+    const auto seen = chains_.move(energy, input.images(), input.view1.device(), [&](const auto& samples) {
+      return head_->forward(encoder_->forward(samples));
+    });
+    const auto& fn = seen.outputs;
     const auto objective = ebm::ebclr_objective(f1, f2, fn, o_.objective);
     out.loss = objective.loss;
     const double e_data = objective.energy_data.item<double>(),
@@ -108,8 +77,8 @@ class Ebclr : public Method {
                    {"energy_samples", e_samples},
                    {"gap", e_samples - e_data},
                    {"output_norm", fn.detach().norm(2, 1).mean().item<double>()},
-                   {"out_of_range", out_of_range(seen[1].detach())},
-                   {"chain_age", seen[2].detach().mean().item<double>()},
+                   {"out_of_range", seen.out_of_range},
+                   {"chain_age", seen.age},
                    {"sgld_steps", static_cast<double>(o_.sampler.steps)}};
     if (logs_balance_) {
       out.metrics.emplace_back("step_size", o_.sampler.step_size);
@@ -120,22 +89,20 @@ class Ebclr : public Method {
   }
 
   void after_update(const StepInput&) override {
-    if (!buffer_) return;
-    buffer_->put(picked_, samples_);
+    chains_.keep();
     if (balance_ && balance_->observe(agreed_gap())) apply_balance();
   }
 
   nlohmann::json small_state() const override {
     const auto b = balance_ ? balance_->state() : ebm::Balance::State{};
-    return {{"chain_key", chain_rng_.key()},  {"chain_counter", chain_rng_.counter()},
-            {"noise_key", noise_.key()},      {"noise_counter", noise_.counter()},
-            {"sgld_steps", o_.sampler.steps}, {"gap_sum", b.sum},
-            {"gap_count", b.count},           {"balance", b.value}};
+    auto state = chains_.state();
+    state.update(
+        {{"sgld_steps", o_.sampler.steps}, {"gap_sum", b.sum}, {"gap_count", b.count}, {"balance", b.value}});
+    return state;
   }
 
   void load_small_state(const nlohmann::json& s) override {
-    chain_rng_ = core::Rng(s.at("chain_key").get<uint64_t>(), s.at("chain_counter").get<uint64_t>());
-    noise_ = ebm::CounterNoise(s.at("noise_key").get<uint64_t>(), s.at("noise_counter").get<uint64_t>());
+    chains_.load(s);
     if (!balance_) return;
     // Checkpoints before there was a balance hold the adapted steps alone.
     const auto steps = static_cast<double>(s.at("sgld_steps").get<int64_t>());
@@ -145,26 +112,16 @@ class Ebclr : public Method {
     apply_balance();
   }
 
-  ebm::ReplayBuffer* buffer() override { return buffer_.get(); }
+  ebm::ReplayBuffer* buffer() override { return chains_.buffer(); }
 
-  void reseed(uint64_t seed) override {
-    chain_rng_ = core::Rng(seed, core::Stream::kChains);
-    noise_ = ebm::CounterNoise(core::make_key({seed, static_cast<uint64_t>(core::Stream::kLangevin)}));
-    if (buffer_) buffer_->reset(propose_, chain_rng_);
-  }
+  void reseed(uint64_t seed) override { chains_.reseed(seed); }
 
-  double forward_units(int64_t batch) const override { return units_of(o_, batch); }
+  double forward_units(int64_t batch) const override { return units_with_chains(o_, batch); }
 
   // Squared distances of unit rows are at most 4, so that energies lie within 4 / tau of each other.
   std::vector<MetricLimit> limits() const override { return {{"gap", 0.9 * 4 / o_.objective.tau}}; }
 
  private:
-  /// Share of the pixels; how many there are of each chain, [C, 1].
-  double out_of_range(const torch::Tensor& pixels) const {
-    const int64_t of = samples_.numel() / samples_.size(0) * pixels.size(0);
-    return (pixels.sum() / static_cast<double>(of)).item<double>();
-  }
-
   /// Rank 0's: ranks of different machines may see another last digit, and must move the balance alike.
   double agreed_gap() const {
     auto gap = torch::full({1}, last_gap_, torch::kFloat64);
@@ -174,18 +131,11 @@ class Ebclr : public Method {
 
   void apply_balance() {
     methods::apply_balance(o_, balance_->value());
-    sampler_ = make_sampler_(o_.sampler);
+    chains_.set_sampler(o_.sampler);
   }
 
   EbclrOptions o_;  // as configured, except for what the balance moves
-  ebm::ProposalSource propose_;
-  SamplerMaker make_sampler_;
-  core::Rng chain_rng_;
-  ebm::CounterNoise noise_;
-  std::unique_ptr<ebm::Sampler> sampler_;
-  std::unique_ptr<ebm::ReplayBuffer> buffer_;
-  ebm::PickedChains picked_;
-  torch::Tensor samples_;
+  Chains chains_;
   ebm::BalanceKind kind_ = ebm::BalanceKind::kNone;
   std::optional<ebm::Balance> balance_;
   bool logs_balance_ = false;
@@ -208,7 +158,7 @@ int64_t chains_of(double chains, int64_t batch) {
     return std::max<int64_t>(1, std::llround(chains * static_cast<double>(batch)));
   const auto whole = static_cast<int64_t>(chains);
   if (chains < 0 || static_cast<double>(whole) != chains)
-    core::usage_error("methods.ebclr",
+    core::usage_error(kEbclrComponent,
                       fmt::format("sampler.chains is {}; expected 0 (one per image), a share "
                                   "of the batch below 1, or a whole number",
                                   chains));
@@ -223,7 +173,7 @@ int64_t buffer_size_of(int64_t size, double chains, int64_t batch) {
 }
 
 double ebclr_units(const MethodOptions& options, int64_t batch) {
-  return units_of(options.ebclr, batch);
+  return units_with_chains(options.ebclr, batch);
 }
 
 std::unique_ptr<Method> make_ebclr(const MethodOptions& options, const MethodContext& context) {

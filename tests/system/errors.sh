@@ -13,6 +13,7 @@ expect_error 2 "no CUDA device" "$EBCLR" train "${SMALL[@]}" --out a --device cu
 expect_error 2 "choose auto, cpu" "$EBCLR" train "${SMALL[@]}" --out a --device tpu
 expect_error 2 "ebclr --help" "$EBCLR" trane
 expect_error 2 "train.batch_size" "$EBCLR" train "${SMALL[@]}" --out a --set train.batch_size=64
+expect_error 2 "need --precision bfloat16" "$EBCLR" bench sampler --energies 64
 [ ! -e a ] || fail "a refused run left a folder"
 echo "bs: [1, 2" >bad.yaml
 expect_error 2 "not valid YAML" "$EBCLR" train --config bad.yaml
