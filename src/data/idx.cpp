@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 
@@ -34,7 +35,7 @@ class Stream {
     stored_ = fs::file_size(path, ec);
     file_.reset(gzopen(path.c_str(), "rb"));
     if (!file_) core::usage_error(kIdxComponent, fmt::format("{}: cannot be opened", path.string()));
-    gzbuffer(file_.get(), 1 << 18);
+    gzbuffer(file_.get(), static_cast<unsigned>(std::clamp<uint64_t>(stored_, 1 << 13, 1 << 18)));
   }
 
   // Most bytes of content that the file can hold.

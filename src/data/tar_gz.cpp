@@ -23,7 +23,10 @@ class GzipReader {
  public:
   explicit GzipReader(const fs::path& path) : path_(path), file_(gzopen(path.c_str(), "rb"), gzclose) {
     if (!file_) core::usage_error(kTarGzComponent, fmt::format("{}: cannot be opened", path.string()));
-    gzbuffer(file_.get(), 1 << 18);
+    std::error_code ec;
+    const auto stored = fs::file_size(path, ec);
+    gzbuffer(file_.get(),
+             static_cast<unsigned>(std::clamp<uint64_t>(ec ? 1 << 18 : stored, 1 << 13, 1 << 18)));
     if (gzdirect(file_.get()))
       core::usage_error(kTarGzComponent,
                         fmt::format("{}: offset 0: not gzip data (magic 1f 8b expected)", path.string()));
