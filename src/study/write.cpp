@@ -85,20 +85,41 @@ fs::path newest_samples(const RunSpec& spec) {
   return newest;
 }
 
+// "EBCLR, CIFAR-10, seed 1" and "EBCLR, CIFAR-10, seed 2" -> "EBCLR, CIFAR-10, seeds 1, 2".
+std::string title_of_seeds(const std::vector<std::string>& titles) {
+  constexpr std::string_view kSeed = ", seed ";
+  std::string out = titles.front();
+  const auto at = out.rfind(kSeed);
+  if (titles.size() == 1 || at == std::string::npos) return core::join(titles, "; ");
+  out = out.substr(0, at) + ", seeds ";
+  for (size_t i = 0; i < titles.size(); ++i)
+    out += (i > 0 ? ", " : "") + titles[i].substr(titles[i].rfind(kSeed) + kSeed.size());
+  return out;
+}
+
+// Seeds of one cell to which the same happened share a line.
 std::vector<std::string> problems_of(const Results& r) {
-  std::vector<std::string> out;
+  std::vector<std::pair<std::string, std::vector<std::string>>> found;  // what happened, to which runs
+  const auto cell = [](const std::string& title) { return title.substr(0, title.rfind(", seed ")); };
+  const auto add = [&](const RunSpec& spec, const std::string& what) {
+    for (auto& [other, titles] : found)
+      if (other == what && cell(titles.front()) == cell(spec.title)) return titles.push_back(spec.title);
+    found.push_back({what, {spec.title}});
+  };
   for (size_t i = 0; i < r.plan.runs.size(); ++i) {
     const auto& spec = r.plan.runs[i];
     if (!r.failures[i].empty())
-      out.push_back(fmt::format("{}: failed: {}", spec.title, r.failures[i]));
+      add(spec, "failed: " + r.failures[i]);
     else if (!spec.blocked.empty())
-      out.push_back(fmt::format("{}: {}", spec.title, spec.blocked));
+      add(spec, spec.blocked);
     else if (!complete(spec, r.findings[i]))
-      out.push_back(fmt::format("{}: not finished", spec.title));
+      add(spec, "not finished");
     if (const auto n = r.findings[i].rollbacks; n > 0)
-      out.push_back(fmt::format("{}: training was rolled back {} and went on with a lower rate", spec.title,
-                                n == 1 ? "once" : fmt::format("{} times", n)));
+      add(spec, fmt::format("training was rolled back {} and went on with a lower rate",
+                            n == 1 ? "once" : fmt::format("{} times", n)));
   }
+  std::vector<std::string> out;
+  for (const auto& [what, titles] : found) out.push_back(fmt::format("{}: {}", title_of_seeds(titles), what));
   return out;
 }
 

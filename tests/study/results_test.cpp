@@ -214,6 +214,18 @@ TEST_F(Collected, ALostSeedKeepsTheCommonSpreadAndIsMarked) {
   EXPECT_THAT(csv, HasSubstr("gave up"));
 }
 
+TEST_F(Collected, SeedsWithTheSameFateShareALine) {
+  const auto plan = make(3);
+  for (size_t seed = 0; seed < 3; ++seed) fake_run(spec(plan, "simclr", seed), {30, 40, 50});
+  fake_run(spec(plan, "moco", 1), {30, 50, 66});
+  std::vector<std::string> failures(plan.runs.size());
+  failures[plan.find({"ebclr", ""})->runs[1]] = "[train.guard] gave up";
+  const auto md = to_markdown(collect(plan, failures), {});
+  EXPECT_THAT(md, HasSubstr("- MoCo v2, seeds 0, 2: not finished\n"));
+  EXPECT_THAT(md, HasSubstr("- EBCLR, seeds 0, 2: not finished\n"));
+  EXPECT_THAT(md, HasSubstr("- EBCLR, seed 1: failed: [train.guard] gave up\n"));
+}
+
 TEST_F(Collected, ATargetBelowTheReferencesFirstWeightsIsNone) {
   const auto plan = make(2);
   for (size_t seed = 0; seed < 2; ++seed) {
