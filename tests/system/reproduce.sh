@@ -125,6 +125,6 @@ grep -q 'EBCLR beats SimCLR' report.txt || fail "no report"
 expect_error 2 "no run 'nonsense'" "$EBCLR" reproduce mine.yaml --scale tiny --run nonsense
 
 expect_error 2 "did you mean 'table1'" "$EBCLR" reproduce tabel1
-expect_error 2 'tiny, small, paper' "$EBCLR" reproduce table1 --scale large
+expect_error 2 'tiny, small, medium, paper' "$EBCLR" reproduce table1 --scale large
 expect_error 2 'axis=value' "$EBCLR" reproduce table1 --scale tiny --only colour=red
 echo "reproduce: ok"
