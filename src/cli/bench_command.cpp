@@ -112,10 +112,10 @@ std::vector<BenchOptions> combinations(const BenchArgs& a, bool with_methods) {
             out.back().batch_norm = false;
           }
           if (!all || method != "ebclr") continue;
-          // As configs/fast: one chain for sixteen images, five steps.
+          // As configs/fast: one chain for eight images, five steps.
           out.push_back(out.back());
           out.back().label = "fast";
-          out.back().chains = 0.0625;
+          out.back().chains = 0.125;
           out.back().sgld_steps = 5;
         }
   return out;

@@ -263,7 +263,7 @@ TEST(ShippedConfigs, AllResolveAndCoverThePaper) {
     std::vector<std::string> warnings;
     const auto fast = resolve({read_layer(std::string("fast/") + set, warnings)});
     EXPECT_EQ(fast.method.ebclr.buffer.rho, rho);
-    EXPECT_DOUBLE_EQ(methods::forward_units(fast.method, fast.train.batch_size), 6 + 13.0 / 16);
+    EXPECT_DOUBLE_EQ(methods::forward_units(fast.method, fast.train.batch_size), 6 + 13.0 / 8);
   }
 }
 
