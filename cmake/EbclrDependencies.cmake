@@ -43,9 +43,12 @@ if(EBCLR_FUZZ)
   if(Torch_VERSION VERSION_LESS 2)  # tools/lint_vector.h says why clang can read torch's headers with it
     target_compile_options(ebclr_flags INTERFACE -include ${PROJECT_SOURCE_DIR}/tools/lint_vector.h)
   endif()
-  target_compile_options(ebclr_flags INTERFACE -Wno-everything
-    -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
-  target_link_options(ebclr_flags INTERFACE -fsanitize=address,undefined)
+  target_compile_options(ebclr_flags INTERFACE -Wno-everything -fsanitize=fuzzer-no-link)
+  if(EBCLR_FUZZ_SANITIZE)
+    target_compile_options(ebclr_flags INTERFACE
+      -fsanitize=${EBCLR_FUZZ_SANITIZE} -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+    target_link_options(ebclr_flags INTERFACE -fsanitize=${EBCLR_FUZZ_SANITIZE})
+  endif()
 endif()
 
 # torch's headers cost 18 s per translation unit: they are precompiled once

@@ -186,8 +186,17 @@ bool measure_distance(const RunSpec& spec, const std::string& judge, const engin
 // All that the run lacks, one after the other; false when `stop` was set.
 bool do_missing(const RunSpec& spec, const engine::Placement& placement, const std::atomic<bool>& stop,
                 const Report& report) {
-  if (!read_findings(spec).trained && !train_run(spec, placement, stop, report)) return false;
-  const auto found = read_findings(spec);
+  auto found = read_findings(spec);
+  if (complete(spec, found)) return true;
+  // What is kept of a run may be its findings alone (tools/results keep): to judge it by more it is trained
+  // again.
+  const bool has_weights = !run::list_checkpoints(run::RunFolder{spec.folder}.checkpoints()).empty();
+  if (!found.trained || !has_weights) {
+    std::error_code ec;
+    fs::remove(run::RunFolder{spec.folder}.summary(), ec);  // until it has ended again it has not
+    if (!train_run(spec, placement, stop, report)) return false;
+    found = read_findings(spec);
+  }
   for (const auto& set : spec.sets) {
     std::vector<std::string> missing;
     for (const auto& judge : spec.judges)

@@ -49,7 +49,8 @@ struct Reader {
       fail(node, fmt::format("{}: expected a whole number", what));
     return static_cast<int64_t>(value);
   }
-  const YAML::Node& list(const YAML::Node& node, const std::string& what) const {
+  /// The list itself, not a reference: callers loop over what `node[...]` made for them.
+  YAML::Node list(const YAML::Node& node, const std::string& what) const {
     if (!node || !node.IsSequence()) fail(node, fmt::format("{}: expected a list", what));
     return node;
   }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "core/files.h"
@@ -23,6 +24,11 @@ TEST_P(Corpus, EveryFileEndsInAValueOrALine) {
   if (target.name.starts_with("image") && target.name != "image_list")
     for (const auto& entry : fs::directory_iterator(EBCLR_PICTURES))
       if (entry.is_regular_file() && entry.file_size() <= 4096) paths.push_back(entry.path());
+  // What a long search has learned (tools/fuzz), when there was one.
+  std::error_code ec;
+  if (const char* more = std::getenv("EBCLR_FUZZ_MORE"))
+    for (const auto& entry : fs::directory_iterator(fs::path(more) / target.name, ec))
+      paths.push_back(entry.path());
   int files = 0, values = 0;
   for (const auto& path : paths) {
     const auto bytes = core::read_bytes(path, "test");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <cstring>
 #include <filesystem>
@@ -230,20 +231,11 @@ void pickle(Bytes bytes) {
   run::parse_torch_file({p, p + zip.size()}, "x.pt");
 }
 
-uint32_t crc32_of(const std::string& text) {
-  uint32_t c = ~0u;
-  for (const unsigned char byte : text) {
-    c ^= byte;
-    for (int k = 0; k < 8; ++k) c = c & 1 ? (c >> 1) ^ 0xedb88320u : c >> 1;
-  }
-  return ~c;
-}
-
 std::string zip_around(const std::vector<std::pair<std::string, std::string>>& entries) {
   std::string out, directory;
   for (const auto& [name, content] : entries) {
     const auto at = static_cast<uint32_t>(out.size()), size = static_cast<uint32_t>(content.size());
-    const uint32_t sum = crc32_of(content);
+    const auto sum = static_cast<uint32_t>(::crc32(0, reinterpret_cast<const Bytef*>(content.data()), size));
     const auto common = [&, &title = name](std::string& to) {
       put<uint16_t>(to, 20), put<uint16_t>(to, 0), put<uint16_t>(to, 0), put<uint32_t>(to, 0), put(to, sum);
       put(to, size), put(to, size), put(to, static_cast<uint16_t>(title.size())), put<uint16_t>(to, 0);

@@ -84,6 +84,24 @@ TEST_F(Performed, TrainsJudgesAndLeavesFindings) {
   for (size_t i = 0; i < curve.size(); ++i) EXPECT_EQ(again[i].correct, curve[i].correct);
 }
 
+TEST_F(Performed, FindingsAloneAreEnoughUntilMoreIsAsked) {
+  const auto& spec = plan_.runs[0];
+  ASSERT_TRUE(go(spec));
+  const run::RunFolder folder{spec.folder};
+  fs::remove_all(folder.checkpoints());
+  fs::remove(folder.metrics());
+  const auto knn = read_findings(spec).curves.at("knn on shapes");
+  ASSERT_TRUE(go(spec));
+  EXPECT_FALSE(fs::exists(folder.checkpoints())) << "nothing was missing, nothing is to be trained";
+  // A lost finding needs the weights: the same run is trained again and gives the same.
+  fs::remove(spec.folder / "eval" / "curve_knn_paper.json");
+  ASSERT_TRUE(go(spec));
+  EXPECT_TRUE(fs::exists(folder.checkpoints()));
+  const auto again = read_findings(spec).curves.at("knn on shapes");
+  ASSERT_EQ(again.size(), knn.size());
+  for (size_t i = 0; i < knn.size(); ++i) EXPECT_EQ(again[i].correct, knn[i].correct);
+}
+
 TEST_F(Performed, StopsAndGoesOnToTheSameResult) {
   const auto& spec = plan_.runs[0];
   int steps = 0;
