@@ -65,15 +65,20 @@ void read_confusion(const json& row, Judgement& out) {
   }
 }
 
-/// One JSON file below eval/: a curve, or what `ebclr eval ... --json` prints.
-void read_judgement(const fs::path& file, const std::string& shown, RunRecord& out) {
-  json j;
-  try {
-    j = json::parse(core::read_text(file, "report"), nullptr, false);
-  } catch (const core::Error& e) {
-    out.notes.push_back(e.what());
-    return;
+std::vector<fs::path> files_in(const fs::path& folder, const char* extension) {
+  std::vector<fs::path> out;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension() == extension && it->is_regular_file(error)) out.push_back(it->path());
   }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+}  // namespace
+
+void add_judgement(const std::string& text, const std::string& shown, RunRecord& out) {
+  const json j = json::parse(text, nullptr, false);
   if (!j.is_object()) {
     out.notes.push_back(fmt::format("{} is damaged and was left out", shown));
     return;
@@ -115,18 +120,6 @@ void read_judgement(const fs::path& file, const std::string& shown, RunRecord& o
   }
 }
 
-std::vector<fs::path> files_in(const fs::path& folder, const char* extension) {
-  std::vector<fs::path> out;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    if (it->path().extension() == extension && it->is_regular_file(error)) out.push_back(it->path());
-  }
-  std::sort(out.begin(), out.end());
-  return out;
-}
-
-}  // namespace
-
 RunRecord read_record(const fs::path& folder) {
   RunRecord out;
   out.name = folder.lexically_normal().filename().string();
@@ -167,8 +160,13 @@ RunRecord read_record(const fs::path& folder) {
   // A run that was made longer has its old summary until it ends again.
   if (finished && out.metrics.step > number_of(out.summary, "steps")) out.state = RunState::kUnfinished;
   out.sessions = run::read_sessions(paths);
-  for (const auto& file : files_in(paths.root / "eval", ".json"))
-    read_judgement(file, "eval/" + file.filename().string(), out);
+  for (const auto& file : files_in(paths.root / "eval", ".json")) {
+    try {
+      add_judgement(core::read_text(file, "report"), "eval/" + file.filename().string(), out);
+    } catch (const core::Error& e) {
+      out.notes.push_back(e.what());
+    }
+  }
   for (const auto& file : files_in(paths.samples(), ".png")) {
     const std::string stem = file.stem().string();
     const auto dash = stem.rfind('-');

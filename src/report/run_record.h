@@ -47,6 +47,8 @@ struct RunRecord {
   std::vector<std::string> notes;  ///< what is missing or damaged
 };
 
+/// Adds what a JSON file below eval/ says, a curve or what `ebclr eval ... --json` prints; `shown` names it.
+void add_judgement(const std::string& text, const std::string& shown, RunRecord& out);
 /// Reads one; throws Error only when the folder is no run.
 RunRecord read_record(const std::filesystem::path& folder);
 /// Reads several and gives each a short name of its own.

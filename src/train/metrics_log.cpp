@@ -16,21 +16,27 @@ int64_t whole(const nlohmann::json& line, const char* key) {
 
 }  // namespace
 
+KeptLines keep_lines(const std::string& text, int64_t rollbacks, int64_t step) {
+  KeptLines kept;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (!json.is_object()) continue;  // a line cut by a kill
+    const int64_t r = whole(json, "rollbacks"), s = whole(json, "step");
+    if (r < 0 || s < 0) continue;  // no line of ours
+    if (r > rollbacks || (r == rollbacks && s > step)) continue;
+    kept.text += line + "\n";
+    if (json.contains("loss") && json["loss"].is_number()) kept.last_loss = json["loss"].get<double>();
+  }
+  return kept;
+}
+
 MetricsLog::MetricsLog(const std::filesystem::path& path, int64_t rollbacks, int64_t step, bool tensorboard) {
   std::error_code ec;
   if (std::filesystem::exists(path, ec)) {
-    std::istringstream in(core::read_text(path, kMetricsComponent));
-    std::string kept;
-    for (std::string line; std::getline(in, line);) {
-      const auto json = nlohmann::json::parse(line, nullptr, false);
-      if (!json.is_object()) continue;  // a line cut by a kill
-      const int64_t r = whole(json, "rollbacks"), s = whole(json, "step");
-      if (r < 0 || s < 0) continue;  // no line of ours
-      if (r > rollbacks || (r == rollbacks && s > step)) continue;
-      kept += line + "\n";
-      if (json.contains("loss") && json["loss"].is_number()) last_loss_ = json["loss"].get<double>();
-    }
-    core::write_atomically(path, kept, kMetricsComponent);
+    const auto kept = keep_lines(core::read_text(path, kMetricsComponent), rollbacks, step);
+    core::write_atomically(path, kept.text, kMetricsComponent);
+    last_loss_ = kept.last_loss;
   }
   file_ = std::make_unique<core::AppendFile>(path, kMetricsComponent);
   if (!tensorboard) return;

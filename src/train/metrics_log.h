@@ -12,6 +12,14 @@
 
 namespace ebclr::train {
 
+/// What a run that is resumed keeps of its log.
+struct KeptLines {
+  std::string text;
+  double last_loss = 0;  ///< of the newest line; 0 when there is none
+};
+/// The whole lines of a log that are not past (rollbacks, step).
+KeptLines keep_lines(const std::string& text, int64_t rollbacks, int64_t step);
+
 /// metrics.jsonl: one JSON object per line, flushed, each with "step" and "rollbacks".
 class MetricsLog {
  public:

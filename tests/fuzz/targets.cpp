@@ -140,7 +140,7 @@ void metrics(Bytes bytes) {
   run::parse_metrics(text_of(bytes));
 }
 void metrics_log(Bytes bytes) {
-  train::MetricsLog(file_of(bytes, "metrics.jsonl"), 1, 5);
+  train::keep_lines(text_of(bytes), 1, 5);
 }
 
 /// What `ebclr eval curve` keeps.
@@ -148,17 +148,10 @@ void curve(Bytes bytes) {
   eval::curve_csv(eval::read_curve(file_of(bytes, "curve.json")));
 }
 
-/// What a report reads besides: the summary of a run and the judgements below eval/.
+/// What a report reads besides: judgements below eval/.
 void judgement(Bytes bytes) {
-  static const fs::path folder = [] {
-    const auto f = scratch() / "judged";
-    fs::create_directories(f / "eval");
-    std::ofstream(run::RunFolder{f}.config()) << "method:\n  name: ebclr\n...\n";
-    return f;
-  }();
-  file_of(bytes, "judged/summary.json");
-  file_of(bytes, "judged/eval/x.json");
-  report::read_record(folder);
+  report::RunRecord record;
+  report::add_judgement(text_of(bytes), "eval/x.json", record);
 }
 
 uint64_t index_checksum(const char* p, size_t n) {  // as src/index/index_file.cpp has it

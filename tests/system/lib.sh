@@ -1,6 +1,7 @@
-# Shared by the system tests: $1 is the program; every test works in a folder of its own.
+# Shared by the system tests: $1 is the program; every test works in a folder of its own. $ROOT is the source tree.
 set -euo pipefail
 EBCLR=$(realpath "$1")
+ROOT=$(realpath "$(dirname "$0")/../..")
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 cd "$WORK"

@@ -51,6 +51,16 @@ grep -q '0 to do (2 done, 0 cannot run)' second.txt || fail "second: $(cat secon
 [ "$before" = "$(stat -c %Y.%s reproduction/runs/*/summary.json)" ] || fail "a finished run was touched"
 cmp before.csv reproduction/mine/results.csv || fail "the numbers changed"
 
+# What was found, kept without the weights and put back elsewhere, is as good as the runs.
+results=$ROOT/tools/results
+bash "$results" keep reproduction kept >/dev/null || fail "nothing was kept"
+[ "$(ls kept | wc -l)" = 2 ] || fail "kept: $(ls kept)"
+[ -z "$(find kept -name '*.safetensors' -o -name metrics.jsonl)" ] || fail "more than findings was kept"
+bash "$results" restore elsewhere kept >/dev/null || fail "nothing was put back"
+"$EBCLR" reproduce mine.yaml --scale tiny --out elsewhere >put_back.txt 2>&1
+grep -q '0 to do (2 done, 0 cannot run)' put_back.txt || fail "put back: $(cat put_back.txt)"
+cmp before.csv elsewhere/mine/results.csv || fail "the numbers changed on the way"
+
 # A part, as JSON.
 "$EBCLR" reproduce mine.yaml --scale tiny --only method=simclr --out part --json >part.json 2>/dev/null
 grep -q '"verdict": "undecided at this scale"' part.json || fail "part: $(cat part.json)"
