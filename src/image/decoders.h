@@ -52,13 +52,14 @@ inline const uint8_t* as_u8(Bytes bytes) {
     if (static_cast<unsigned char>(c) < 0x20) c = ' ';
   core::usage_error("image", text);
 }
+/// How many pixels a file may have for its size: no format packs more into a byte.
+inline constexpr uint64_t kFreePixels = 4'000'000, kPixelsPerByte = 10'000;
 /// Refuses sizes that would take too much memory; for libraries that know the size only after opening.
 inline void check_size(uint64_t width, uint64_t height, size_t file_bytes, const std::string& name) {
-  constexpr uint64_t kFree = 4'000'000, kPerByte = 10'000;
   if (width == 0 || height == 0)
     bad_image(name, fmt::format("the header gives {} x {} pixels", width, height));
   if (width > kMaxPixels || height > kMaxPixels || width * height > kMaxPixels ||
-      width * height > kFree + kPerByte * file_bytes)
+      width * height > kFreePixels + kPixelsPerByte * file_bytes)
     bad_image(name,
               fmt::format("the header gives {} x {} pixels for a file of {} bytes; too large to be read",
                           width, height, file_bytes));

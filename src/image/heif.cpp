@@ -4,6 +4,8 @@
 #ifdef EBCLR_HEIF
 #include <libheif/heif.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 
@@ -23,6 +25,11 @@ Stored decode_heif(Bytes bytes, const std::string& name) {
   const std::unique_ptr<heif_context, void (*)(heif_context*)> context(heif_context_alloc(),
                                                                        heif_context_free);
   check(heif_context_read_from_memory_without_copy(context.get(), bytes.data(), bytes.size(), nullptr));
+  // A picture made of tiles has a size of its own, which need not be the one that the header gives and
+  // check_size sees.
+  const double most_pixels = std::min(static_cast<double>(kMaxPixels),
+                                      static_cast<double>(kFreePixels + kPixelsPerByte * bytes.size()));
+  heif_context_set_maximum_image_size_limit(context.get(), static_cast<int>(2 * std::sqrt(most_pixels)));
   heif_image_handle* raw_handle = nullptr;
   check(heif_context_get_primary_image_handle(context.get(), &raw_handle));
   const std::unique_ptr<heif_image_handle, void (*)(const heif_image_handle*)> handle(

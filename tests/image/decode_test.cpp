@@ -271,6 +271,17 @@ TEST(Decode, TwoFrameHeadersAreRefused) {
   EXPECT_THAT(error_of([&] { decoded(jpeg); }), HasSubstr("second frame header"));
 }
 
+TEST(Decode, TilesThatMakeMoreThanTheHeaderSaysAreRefused) {
+  // libheif believes the size of the grid of tiles: 1.1 kB became 1.5 GB while the header said 40 x 20.
+  auto heic = file("two.heic");
+  const auto grid = heic.find("idat");
+  ASSERT_NE(grid, std::string::npos);
+  ASSERT_EQ(heic.substr(grid + 8, 4), be(40, 2) + be(20, 2)) << "width and height of the grid";
+  decoded(heic);
+  heic.replace(grid + 8, 4, be(20000, 2) + be(20000, 2));
+  EXPECT_THAT(error_of([&] { decoded(heic); }), HasSubstr("not a readable heic"));
+}
+
 TEST(Decode, ManyScansAreRefused) {
   // Each scan of a progressive file is a pass over all coefficients: a small file could keep a core busy for
   // hours.
