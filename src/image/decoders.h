@@ -52,7 +52,7 @@ inline const uint8_t* as_u8(Bytes bytes) {
     if (static_cast<unsigned char>(c) < 0x20) c = ' ';
   core::usage_error("image", text);
 }
-/// How many pixels a file may have for its size: no format packs more into a byte.
+/// How many pixels a file may have for its size; real pictures have far fewer.
 inline constexpr uint64_t kFreePixels = 4'000'000, kPixelsPerByte = 10'000;
 /// Refuses sizes that would take too much memory; for libraries that know the size only after opening.
 inline void check_size(uint64_t width, uint64_t height, size_t file_bytes, const std::string& name) {

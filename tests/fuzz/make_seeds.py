@@ -220,12 +220,13 @@ curve = {"method": "ebclr", "data": "shapes", "judge": "knn", "protocol": "paper
 judged = {"data": "shapes", "finished": True, "steps": 3, "rows": [
     {"subject": "trained encoder", "judge": "linear", "protocol": "honest", "accuracy": 0.5,
      "per_class": [{"class": "a"}, {"class": "b"}], "confusion": [[1, 0], [1, 0]]}]}
-for target in ("curve", "judgement"):
+for target in ("curve", "judgement", "run_record"):
     seed(target, "curve", json.dumps(curve))
     seed(target, "huge", json.dumps({**curve, "train_images": 1e300, "points": [{**curve["points"][0], "correct": 1e300, "total": -1e300,
                                                                               "accuracy": 1e308}]}))
     seed(target, "kinds", json.dumps({**curve, "judge": 3, "points": [1, [], {"epoch": "x"}]}))
-seed("judgement", "rows", json.dumps(judged))
+for target in ("judgement", "run_record"):
+    seed(target, "rows", json.dumps(judged))
 
 
 def index_sum(data):

@@ -148,10 +148,23 @@ void curve(Bytes bytes) {
   eval::curve_csv(eval::read_curve(file_of(bytes, "curve.json")));
 }
 
-/// What a report reads besides: judgements below eval/.
+/// What a report reads besides: judgements below eval/ ...
 void judgement(Bytes bytes) {
   report::RunRecord record;
   report::add_judgement(text_of(bytes), "eval/x.json", record);
+}
+
+/// ... and a whole folder of a run: its summary, with the judgement as a file.
+void run_record(Bytes bytes) {
+  static const fs::path folder = [] {
+    const auto f = scratch() / "judged";
+    fs::create_directories(f / "eval");
+    std::ofstream(run::RunFolder{f}.config()) << "method:\n  name: ebclr\n...\n";
+    return f;
+  }();
+  file_of(bytes, "judged/summary.json");
+  file_of(bytes, "judged/eval/x.json");
+  report::read_record(folder);
 }
 
 uint64_t index_checksum(const char* p, size_t n) {  // as src/index/index_file.cpp has it
@@ -274,6 +287,7 @@ const std::vector<Target>& targets() {
       {"provenance", provenance},
       {"curve", curve},
       {"judgement", judgement},
+      {"run_record", run_record},
       {"index", index_file},
   };
   return table;
