@@ -28,7 +28,7 @@ class Byol : public Method {
     const auto t2 = target_.forward(input.view2), t1 = target_.forward(input.view1);
     const auto p2 = predictor_->forward(z2), p1 = predictor_->forward(z1);
     const auto all = gather({p1, p2, t1, t2, z1.detach()}, input.images());
-    out.loss = byol_loss(all[0], all[1], all[2], all[3]);
+    out.loss = 2 * byol_loss(all[0], all[1], all[2], all[3]);  // the original sums both directions
     out.projections = all[4].detach();
     out.metrics = {{"momentum", momentum_at(input.progress)}};
     return out;

@@ -176,6 +176,27 @@ TEST(Byol, TargetStartsAsACopyAndFollowsTheCosine) {
   }
 }
 
+TEST(Byol, TheLossIsTheSumOfBothDirections) {
+  auto method = make_method(small_rival("byol"), {});
+  const auto input = batch(8, 2);
+  const auto loss = method->step(input).loss.item<double>();
+  // The target begins as a copy, so both sides of a pair are this network's own outputs.
+  const auto modules = method->modules();
+  const auto predictor =
+      std::find_if(modules.begin(), modules.end(), [](const auto& m) { return m.name == "predictor"; });
+  ASSERT_NE(predictor, modules.end());
+  auto& predict = dynamic_cast<nn::Head&>(*predictor->module);
+  const auto out = [&](const torch::Tensor& view) {
+    return method->head().forward(method->encoder().forward(view));
+  };
+  const auto z1 = out(input.view1), z2 = out(input.view2);
+  const auto distance = [](const torch::Tensor& p, const torch::Tensor& t) {  // of unit rows, squared
+    return (torch::nn::functional::normalize(p) - torch::nn::functional::normalize(t)).square().sum(1).mean();
+  };
+  const auto both = distance(predict.forward(z1), z2) + distance(predict.forward(z2), z1);
+  EXPECT_NEAR(loss, both.item<double>(), 1e-4 * loss);
+}
+
 TEST(Rivals, NoGradientReachesTargetOrKeys) {
   for (const char* name : {"moco", "byol"}) {
     auto method = make_method(small_rival(name), {});
