@@ -10,19 +10,21 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/json.h"
 
 namespace ebclr::bench {
 namespace {
 
 /// What makes two rows the same measurement.
 std::string name_of(const nlohmann::json& row) {
-  return fmt::format("{} {} {} batch {} width {} {}x{} {} chains {} T {}, {} threads {}",
-                     row.at("bench").get<std::string>(), row.at("method").get<std::string>(),
-                     row.at("batch_norm").get<bool>() ? "norm" : "plain", row.at("batch").get<int64_t>(),
-                     row.at("width").get<int64_t>(), row.at("size").get<int64_t>(),
-                     row.at("channels").get<int64_t>(), row.value("stem", std::string("cifar")),
-                     row.value("chains", 0.0), row.value("sgld_steps", int64_t{10}),
-                     row.at("threads").get<int>(), row.at("instructions").get<std::string>());
+  using core::whole_number;
+  return fmt::format(
+      "{} {} {} batch {} width {} {}x{} {} chains {} T {}, {} threads {}", row.at("bench").get<std::string>(),
+      row.at("method").get<std::string>(), row.at("batch_norm").get<bool>() ? "norm" : "plain",
+      whole_number(row.at("batch")), whole_number(row.at("width")), whole_number(row.at("size")),
+      whole_number(row.at("channels")), row.value("stem", std::string("cifar")), row.value("chains", 0.0),
+      row.contains("sgld_steps") ? whole_number(row["sgld_steps"]) : 10, whole_number(row.at("threads")),
+      row.at("instructions").get<std::string>());
 }
 
 double best(const nlohmann::json& row, const char* who) {
@@ -77,7 +79,7 @@ nlohmann::json merge(const std::vector<nlohmann::json>& turns) {
 }
 
 nlohmann::json read_results(const std::string& path) {
-  auto rows = nlohmann::json::parse(core::read_text(path, "bench"), nullptr, /*allow_exceptions=*/false);
+  auto rows = core::parse_json(core::read_text(path, "bench"));
   if (!rows.is_array())
     core::usage_error("bench",
                       fmt::format("{} is not a list of results; expected what bench --json wrote, or "
@@ -103,7 +105,7 @@ nlohmann::json results_of(const std::string& program, const std::vector<std::str
   std::string text;
   char part[4096];
   for (size_t n = 0; (n = fread(part, 1, sizeof part, pipe.get())) > 0;) text.append(part, n);
-  auto rows = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  auto rows = core::parse_json(text);
   if (!rows.is_array())
     core::run_error("bench",
                     fmt::format("{} bench step --json gave no results; is it a build of ebclr?", program));

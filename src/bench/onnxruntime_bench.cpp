@@ -154,7 +154,7 @@ OnnxRuntimeBench bench_onnxruntime(const BenchOptions& o, const fs::path& module
   Scratch scratch;
   const auto file = scratch.path / "encoder.onnx", in = scratch.path / "in.raw",
              out = scratch.path / "out.raw";
-  exporting::write_onnx({encoder, head}, {}, file);
+  core::write_atomically(file, exporting::to_onnx({encoder, head}, {}), kOrtComponent);
   torch::manual_seed(0);
   const auto x = torch::rand({o.batch, o.channels, o.size, o.size}) * 2 - 1;
   std::ofstream(in, std::ios::binary)

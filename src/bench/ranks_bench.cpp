@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/json.h"
 
 namespace ebclr::bench {
 namespace {
@@ -47,7 +48,7 @@ pid_t start_child(const std::vector<std::string>& words, const fs::path& log) {
   std::vector<char*> argv;
   for (const auto& w : words) argv.push_back(const_cast<char*>(w.c_str()));
   argv.push_back(nullptr);
-  const int out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
   const pid_t pid = ::fork();
   if (pid < 0 || out < 0) core::run_error(kRanksComponent, "no child process could be started");
   if (pid == 0) {
@@ -88,7 +89,7 @@ struct Steps {
     std::ifstream in(file);
     bool first = true;
     for (std::string line; std::getline(in, line);) {
-      const auto j = nlohmann::json::parse(line, nullptr, false);
+      const auto j = core::parse_json(line);
       if (!j.is_object() || std::exchange(first, false)) continue;
       seconds.push_back(static_cast<double>(batch) / j.value("images_per_second", 1e-9));
       exchange_seconds.push_back(j.value("exchange_seconds", 0.0));

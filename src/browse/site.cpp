@@ -8,11 +8,10 @@
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "browse/assets.h"
+#include "browse/classes.h"
 #include "browse/layout.h"
-#include "core/error.h"
 #include "core/files.h"
 #include "image/decode.h"
 #include "image/encode.h"
@@ -38,59 +37,6 @@ web::Reply jpeg(std::span<const uint8_t> bytes) {
   return {.type = "image/jpeg", .body = std::string(bytes.begin(), bytes.end())};
 }
 
-/// Classes by path from a CSV whose head names the columns path and predicted.
-struct Classes {
-  std::vector<std::string> names;
-  std::vector<int> of;  // by row, -1: none
-};
-
-std::vector<std::string> fields_of(const std::string& line) {
-  std::vector<std::string> out(1);
-  bool quoted = false;
-  for (size_t i = 0; i < line.size(); ++i) {
-    if (line[i] == '"') {
-      if (quoted && i + 1 < line.size() && line[i + 1] == '"')
-        out.back() += line[++i];
-      else
-        quoted = !quoted;
-    } else if (line[i] == ',' && !quoted) {
-      out.emplace_back();
-    } else if (line[i] != '\r') {
-      out.back() += line[i];
-    }
-  }
-  return out;
-}
-
-Classes read_classes(const std::filesystem::path& file, const index::Index& index) {
-  Classes c;
-  if (file.empty()) return c;
-  std::istringstream in(core::read_text(file, "browse"));
-  std::string line;
-  std::getline(in, line);
-  const auto head = fields_of(line);
-  const auto column = [&](const char* name) {
-    const auto it = std::find(head.begin(), head.end(), name);
-    if (it == head.end())
-      core::usage_error("browse", fmt::format("{}: no column '{}'; it is not a file of ebclr classify",
-                                              file.string(), name));
-    return static_cast<size_t>(it - head.begin());
-  };
-  const auto path = column("path"), predicted = column("predicted");
-  c.of.assign(static_cast<size_t>(index.size()), -1);
-  std::map<std::string, int> number;
-  while (std::getline(in, line)) {
-    const auto f = fields_of(line);
-    if (f.size() != head.size()) continue;
-    const auto row = index.find(f[path]);
-    if (row < 0) continue;
-    const auto [it, fresh] = number.emplace(f[predicted], static_cast<int>(c.names.size()));
-    if (fresh) c.names.push_back(f[predicted]);
-    c.of[static_cast<size_t>(row)] = it->second;
-  }
-  return c;
-}
-
 }  // namespace
 
 struct Site::Impl {
@@ -105,7 +51,9 @@ struct Site::Impl {
   web::Server server;             // last: it stops before what it serves goes
 
   Impl(index::Index i, const SiteOptions& o) : images(std::move(i)), options(o), server(o.server) {
-    classes = read_classes(o.classes, images);
+    if (!o.classes.empty())
+      classes = parse_classes(core::read_text(o.classes, "browse"), o.classes.string(), images.size(),
+                              [this](const std::string& path) { return images.find(path); });
     places = layout(images, {.progress = o.progress});
     server.get("/", [](const web::Request&) { return web::html(std::string(kPageHtml)); });
     server.get("/page.css", [](const web::Request&) { return web::style(std::string(kPageCss)); });
@@ -239,6 +187,9 @@ void Site::start() {
 }
 std::string Site::address() const {
   return impl_->server.address();
+}
+std::string Site::reply_to(const std::string& request) {
+  return impl_->server.reply_to(request);
 }
 
 }  // namespace ebclr::browse

@@ -166,13 +166,13 @@ void sweep_temporaries(const fs::path& folder) {
   }
 }
 
-AtomicFile::AtomicFile(fs::path path, std::string_view component)
+AtomicFile::AtomicFile(fs::path path, std::string_view component, unsigned mode)
     : path_(std::move(path)), component_(component) {
   const auto folder = path_.parent_path();
   sweep_temporaries(folder);
   for (int tries = 0; tries < 16; ++tries) {
     temporary_ = folder / random_name();
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    fd_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
     if (fd_ < 0 && errno == EEXIST) continue;
     if (fd_ < 0) break;
     // Whoever sweeps between open and lock removes it: then another name.
@@ -206,6 +206,32 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
     pending_.append(data, bytes.size());
   }
   if (error != 0) run_error(component_, fmt::format("{}: writing failed: {}", path_.string(), why(error)));
+}
+
+void AtomicFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      const int error = n < 0 ? errno : EIO;
+      run_error(component_, fmt::format("{}: writing failed: {}", path_.string(), why(error)));
+    }
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    offset += static_cast<uint64_t>(n);
+  }
+}
+
+void AtomicFile::read_at(uint64_t offset, std::span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t n = ::pread(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      const int error = n < 0 ? errno : EIO;
+      run_error(component_, fmt::format("{}: reading failed: {}", path_.string(), std::strerror(error)));
+    }
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    offset += static_cast<uint64_t>(n);
+  }
 }
 
 void AtomicFile::commit() {

@@ -24,7 +24,8 @@ std::string read_text(const std::filesystem::path& path, std::string_view compon
 /// followed. Destroyed without commit() it leaves nothing; what a killed process left is swept by the next.
 class AtomicFile {
  public:
-  AtomicFile(std::filesystem::path path, std::string_view component);
+  /// `mode` is for files that others must not read.
+  AtomicFile(std::filesystem::path path, std::string_view component, unsigned mode = 0644);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -32,6 +33,10 @@ class AtomicFile {
   /// Appends; a full disk throws and names the file.
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
+  /// For a file that is not written in its order: bytes at their place, also by several threads at once.
+  void write_at(uint64_t offset, std::span<const std::byte> bytes);
+  /// Bytes that write_at put there.
+  void read_at(uint64_t offset, std::span<std::byte> bytes) const;
   /// Makes the file visible under its final name.
   void commit();
 

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/json.h"
 
 namespace ebclr::core {
 namespace {
@@ -48,7 +49,7 @@ SafeTensors parse_safetensors(std::span<const std::byte> bytes, std::string_view
   if (header_size > kMaxHeader || header_size > bytes.size() - 8)
     fail(0, fmt::format("header of {} bytes, but only {} follow", header_size, bytes.size() - 8));
   const char* text = reinterpret_cast<const char*>(bytes.data()) + 8;
-  const auto json = nlohmann::json::parse(text, text + header_size, nullptr, /*allow_exceptions=*/false);
+  const auto json = parse_json({text, header_size});
   if (!json.is_object()) fail(8, "header is not a JSON object");
   const size_t start = 8 + header_size, body = bytes.size() - start;
   SafeTensors out;
@@ -126,7 +127,7 @@ std::map<std::string, std::string> read_safetensors_metadata(const std::filesyst
   if (ec || header_size > kMaxHeader || header_size > file_size - 8) fail("impossible header size");
   std::string text(header_size, '\0');
   if (!in.read(text.data(), static_cast<std::streamsize>(header_size))) fail("file ends inside the header");
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto json = parse_json(text);
   std::map<std::string, std::string> metadata;
   if (!json.is_object()) fail("header is not a JSON object");
   if (!json.contains("__metadata__") || !json["__metadata__"].is_object()) return metadata;
@@ -135,30 +136,52 @@ std::map<std::string, std::string> read_safetensors_metadata(const std::filesyst
   return metadata;
 }
 
-void write_safetensors(const std::filesystem::path& path, const SafeTensors& content) {
+namespace {
+
+/// A file: what comes before its tensors, and these in their order.
+struct SafetensorsLayout {
+  std::string head;
+  std::vector<torch::Tensor> tensors;
+};
+
+SafetensorsLayout lay_out(const SafeTensors& content, const std::string& name) {
   auto header = nlohmann::json::object();
   if (!content.metadata.empty()) header["__metadata__"] = content.metadata;
   std::vector<torch::Tensor> tensors;
   uint64_t position = 0;
-  for (const auto& [name, tensor] : content.tensors) {
+  for (const auto& [key, tensor] : content.tensors) {
     const torch::Tensor t = tensor.detach().to(torch::kCPU).contiguous();
     std::string_view dtype;
     for (const auto& d : kSafetensorsDtypes)
       if (d.dtype == t.scalar_type()) dtype = d.name;
     if (dtype.empty())
       usage_error(kSafetensorsComponent,
-                  fmt::format("{}: tensor '{}' has a type that cannot be written", path.string(), name));
-    header[name] = {
+                  fmt::format("{}: tensor '{}' has a type that cannot be written", name, key));
+    header[key] = {
         {"dtype", dtype}, {"shape", t.sizes().vec()}, {"data_offsets", {position, position + t.nbytes()}}};
     position += t.nbytes();
     tensors.push_back(t);
   }
-  std::string text = header.dump();
+  // Readers want UTF-8; a path of a run need not be.
+  std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const uint64_t size = text.size();
+  text.insert(0, reinterpret_cast<const char*>(&size), 8);
+  return {std::move(text), std::move(tensors)};
+}
+
+}  // namespace
+
+std::string to_bytes(const SafeTensors& content) {
+  auto [out, tensors] = lay_out(content, "safetensors");
+  for (const auto& t : tensors) out.append(static_cast<const char*>(t.data_ptr()), t.nbytes());
+  return std::move(out);
+}
+
+void write_safetensors(const std::filesystem::path& path, const SafeTensors& content) {
+  const auto [head, tensors] = lay_out(content, path.string());
   AtomicFile file(path, kSafetensorsComponent);
-  file.write({reinterpret_cast<const std::byte*>(&size), 8});
-  file.write(text);
+  file.write(head);
   for (const auto& t : tensors) file.write({static_cast<const std::byte*>(t.data_ptr()), t.nbytes()});
   file.commit();
 }

@@ -26,6 +26,8 @@ SafeTensors read_safetensors(const std::filesystem::path& path);
 SafeTensors parse_safetensors(std::span<const std::byte> bytes, std::string_view name);
 /// The string metadata alone; reads the header only.
 std::map<std::string, std::string> read_safetensors_metadata(const std::filesystem::path& path);
+/// The bytes of a file.
+std::string to_bytes(const SafeTensors& content);
 /// Writes atomically.
 void write_safetensors(const std::filesystem::path& path, const SafeTensors& content);
 

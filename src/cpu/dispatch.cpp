@@ -1,5 +1,8 @@
 #include "cpu/kernels.h"
 
+#include <cstdlib>
+#include <string_view>
+
 #ifdef __x86_64__
 #include <cpuid.h>
 #endif
@@ -20,9 +23,25 @@ const Kernels& avx512_bf16_kernels();
 
 namespace {
 
+/// How much of the processor is to be believed: EBCLR_INSTRUCTIONS=avx512, avx2 or none masks what is beyond,
+/// so that tests meet processors that are not here.
+enum class Mask { kNone, kAvx2, kAvx512, kAll };
+Mask mask() {
+  const char* word = std::getenv("EBCLR_INSTRUCTIONS");
+  const std::string_view most = word == nullptr ? "" : word;
+  return most == "none"     ? Mask::kNone
+         : most == "avx2"   ? Mask::kAvx2
+         : most == "avx512" ? Mask::kAvx512
+                            : Mask::kAll;
+}
+
+bool has_avx2() {
+  return mask() >= Mask::kAvx2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
 bool has_avx512() {
   // __builtin_cpu_supports asks the operating system's share (XGETBV) as well as the processor's.
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+  return mask() >= Mask::kAvx512 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
          __builtin_cpu_supports("fma");
 }
@@ -32,7 +51,7 @@ bool has_avx512() {
 bool has_bf16() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   constexpr unsigned kBf16 = 1u << 5;
-  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kBf16) != 0;
+  return mask() == Mask::kAll && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & kBf16) != 0;
 }
 
 /// AMX with bfloat16.
@@ -63,7 +82,7 @@ std::vector<const Kernels*> available_kernels() {
     }
     list.push_back(&kAvx512Kernels);
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) list.push_back(&kAvx2Kernels);
+  if (has_avx2()) list.push_back(&kAvx2Kernels);
   return list;
 }
 

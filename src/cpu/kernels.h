@@ -316,7 +316,7 @@ constexpr std::size_t stem_partial_floats(const StemShape& s, int in, int out) {
 }
 
 /// The instruction sets that this machine can run, best first ("amx", "avx512", "avx2"); empty where there is
-/// none.
+/// none. EBCLR_INSTRUCTIONS=avx512, avx2 or none in the environment masks those beyond.
 std::vector<const Kernels*> available_kernels();
 /// The one of that name, or, if it is empty, the best that is as exact as float; null if this machine cannot
 /// run it.

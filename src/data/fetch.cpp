@@ -125,7 +125,7 @@ FetchResult fetch(const Recipe& recipe, const FetchOptions& o) {
     const auto lock = core::FileLock::wait(root / ("." + recipe.name + ".lock"), kFetchComponent, [&] {
       report(o, "waiting for another process that obtains the same set");
     });
-    fs::create_directories(staging);  // another process may have finished and tidied up
+    core::make_folder(staging, kFetchComponent);  // another process may have tidied up; refuses a link
     if (sums_hold(recipe, result.folder)) {
       result.source = "present";
       fs::remove_all(staging);

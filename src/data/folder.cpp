@@ -253,6 +253,23 @@ Parts make_parts(Listing& l, const SourceOptions& o, const LoadContext& context)
 
 }  // namespace
 
+namespace {
+
+// Where cache files lie; empty where nobody said it and there is no HOME. Small sets want none, so that only
+// what needs one may complain.
+fs::path cache_folder(const SourceOptions& o) {
+  if (!o.data_root.empty()) return o.data_root / "images";
+  if (o.cache == CacheKind::kNone) return {};
+  try {
+    return default_data_root() / "images";
+  } catch (const core::Error&) {
+    if (o.cache == CacheKind::kDisk) throw;
+    return {};
+  }
+}
+
+}  // namespace
+
 TrainTest load_folder(const SourceOptions& o, const LoadContext& context) {
   const int64_t image_size = o.image_size > 0 ? o.image_size : 32;
   check_size(image_size);
@@ -261,15 +278,13 @@ TrainTest load_folder(const SourceOptions& o, const LoadContext& context) {
   std::vector<int64_t> rows = parts.train;
   rows.insert(rows.end(), parts.test.begin(), parts.test.end());
   if (context.rest) rows.insert(rows.end(), parts.rest.begin(), parts.rest.end());
-  DecodeRequest request{
-      .folder = l.folder,
-      .image_size = image_size,
-      .grayscale = o.grayscale,
-      .cache = o.cache,
-      .cache_folder =
-          (o.data_root.empty() && o.cache != CacheKind::kNone ? default_data_root() : o.data_root) / "images",
-      .threads = context.threads,
-      .progress = context.progress};
+  DecodeRequest request{.folder = l.folder,
+                        .image_size = image_size,
+                        .grayscale = o.grayscale,
+                        .cache = o.cache,
+                        .cache_folder = cache_folder(o),
+                        .threads = context.threads,
+                        .progress = context.progress};
   for (const auto r : rows) request.files.push_back(l.found.files[static_cast<size_t>(r)]);
   const auto decoded = decode_images(request);
 

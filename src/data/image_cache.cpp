@@ -186,80 +186,63 @@ class MemoryRows : public Rows {
   uint64_t small_, large_;
 };
 
-[[noreturn]] void write_failed(const fs::path& path) {
-  core::run_error(kCacheComponent,
-                  fmt::format("{}: cannot be written: {}; free some space, or set data.cache to none",
-                              path.string(), std::strerror(errno)));
+// What went wrong with the disk, and how to do without it.
+[[noreturn]] void no_cache(const std::string& why) {
+  core::run_error(kCacheComponent, why + ", or set data.cache to none");
 }
 
-// A cache file being written: under a temporary name until it is whole.
+// A cache file being written: under a temporary name, which the next writer sweeps, until it is whole. Others
+// may not read it: the pictures may be private.
 class FileRows : public Rows {
  public:
-  FileRows(const fs::path& path, Head head) : path_(path), head_(head) {
-    temporary_ = path.string() + ".XXXXXX";
-    fd_ = ::mkostemp(temporary_.data(), O_CLOEXEC);
-    if (fd_ < 0) write_failed(path);
+  FileRows(const fs::path& path, const Head& head) : head_(head) {
+    attempt([&] { file_.emplace(path, kCacheComponent, 0600); });
   }
-  ~FileRows() override {
-    if (fd_ >= 0) ::close(fd_);
-    if (!temporary_.empty()) ::unlink(temporary_.c_str());
-  }
-  FileRows(const FileRows&) = delete;
-  FileRows& operator=(const FileRows&) = delete;
 
   void write(uint64_t row, const uint8_t* p, const uint8_t* l) override {
     const auto small = row_bytes(head_.channels, head_.size), large = row_bytes(head_.channels, head_.large);
-    put_at(p, small, kPage + row * small);
-    put_at(l, large, large_at(head_) + row * large);
+    attempt([&] {
+      file_->write_at(kPage + row * small, std::as_bytes(std::span(p, small)));
+      file_->write_at(large_at(head_) + row * large, std::as_bytes(std::span(l, large)));
+    });
   }
   void move(uint64_t from, uint64_t to) override {
     const auto small = row_bytes(head_.channels, head_.size), large = row_bytes(head_.channels, head_.large);
     std::vector<uint8_t> p(small), l(large);
-    get_at(p.data(), small, kPage + from * small);
-    get_at(l.data(), large, large_at(head_) + from * large);
+    attempt([&] {
+      file_->read_at(kPage + from * small, std::as_writable_bytes(std::span(p)));
+      file_->read_at(large_at(head_) + from * large, std::as_writable_bytes(std::span(l)));
+    });
     write(to, p.data(), l.data());
   }
   // The rows stay where the count at the beginning put them; `used` of them count.
   void finish(const std::string& index) {
+    const auto bytes = std::as_bytes(std::span(index.data(), index.size()));
     head_.index_at = pixels_end(head_);
     head_.index_bytes = index.size();
-    const auto sha = core::sha256(std::as_bytes(std::span(index.data(), index.size())));
-    std::memcpy(head_.index_sha, sha.data(), 64);
+    std::memcpy(head_.index_sha, core::sha256(bytes).data(), 64);
     std::memcpy(head_.magic, kMagic, 8);
-    put_at(reinterpret_cast<const uint8_t*>(index.data()), index.size(), head_.index_at);
-    if (::ftruncate(fd_, static_cast<off_t>(head_.index_at + index.size())) != 0) write_failed(path_);
-    put_at(reinterpret_cast<const uint8_t*>(&head_), sizeof head_, 0);
-    if (::fsync(fd_) != 0) write_failed(path_);
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) write_failed(path_);
-    temporary_.clear();
+    std::vector<std::byte> page(kPage);
+    std::memcpy(page.data(), &head_, sizeof head_);
+    attempt([&] {
+      file_->write_at(head_.index_at, bytes);
+      file_->write_at(0, page);
+      file_->commit();
+    });
   }
 
  private:
-  void put_at(const uint8_t* data, uint64_t n, uint64_t at) {
-    while (n > 0) {
-      const auto done = ::pwrite(fd_, data, n, static_cast<off_t>(at));
-      if (done < 0 && errno == EINTR) continue;
-      if (done <= 0) write_failed(path_);
-      data += done;
-      n -= static_cast<uint64_t>(done);
-      at += static_cast<uint64_t>(done);
-    }
-  }
-  void get_at(uint8_t* data, uint64_t n, uint64_t at) {
-    while (n > 0) {
-      const auto done = ::pread(fd_, data, n, static_cast<off_t>(at));
-      if (done < 0 && errno == EINTR) continue;
-      if (done <= 0) write_failed(path_);
-      data += done;
-      n -= static_cast<uint64_t>(done);
-      at += static_cast<uint64_t>(done);
+  template <class F>
+  void attempt(F&& use) {
+    try {
+      use();
+    } catch (const core::Error& e) {
+      no_cache(without_component(e.what()));
     }
   }
 
-  fs::path path_;
   Head head_;
-  std::string temporary_;
-  int fd_ = -1;
+  std::optional<core::AtomicFile> file_;
 };
 
 // Reads, digests and decodes the files into rows; fills `known`, one per file. What `old` has is copied.
@@ -493,11 +476,11 @@ DecodedImages decode_images(const DecodeRequest& r) {
   std::error_code ec;
   fs::create_directories(r.cache_folder, ec);
   if (::access(r.cache_folder.c_str(), W_OK | X_OK) != 0) {
-    if (r.cache == CacheKind::kDisk) write_failed(r.cache_folder);
+    const auto why = r.cache_folder.empty() ? std::string("there is no folder for it (HOME is not set)")
+                                            : fmt::format("{} cannot be written", r.cache_folder.string());
+    if (r.cache == CacheKind::kDisk) no_cache(why + "; choose another with --data-root");
     auto held = in_memory(r, head);
-    held.notes.push_back(
-        fmt::format("no cache file: {} cannot be written; the images are decoded at every start",
-                    r.cache_folder.string()));
+    held.notes.push_back(fmt::format("no cache file: {}; the images are decoded at every start", why));
     return held;
   }
   const std::string key = fmt::format("{}\n{} {} {}", fs::weakly_canonical(r.folder, ec).string(),
@@ -507,6 +490,7 @@ DecodedImages decode_images(const DecodeRequest& r) {
       (core::sha256(std::as_bytes(std::span(key.data(), key.size()))).substr(0, 20) + ".images");
   // One process at a time fills a cache; others wait for it and then read it.
   const auto lock = core::FileLock::wait(path.string() + ".lock", kCacheComponent);
+  core::sweep_temporaries(r.cache_folder);  // before the room on the disk is looked at
   auto cache = open_cache(path, head);
   DecodedImages out;
   if (cache) {

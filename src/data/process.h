@@ -9,9 +9,9 @@
 
 namespace ebclr::data {
 
-/// Runs words[0] (found on PATH) in `folder` with no input and its output in the file `log`; returns its exit
-/// code, -1 when a signal ended it, or nothing when it is not installed or had to be stopped after
-/// `patience`.
+/// Runs words[0] (found on PATH) in `folder` with no input and its output in the file `log` (no link);
+/// returns its exit code, -1 when a signal ended it, or nothing when it is not installed or had to be stopped
+/// after `patience`.
 std::optional<int> run_program(const std::vector<std::string>& words, const std::filesystem::path& folder,
                                const std::filesystem::path& log, std::chrono::seconds patience);
 

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/json.h"
 #include "data/image_cache.h"
 #include "data/loader.h"
 #include "data/process.h"
@@ -101,7 +102,7 @@ std::optional<nlohmann::json> ask_python(const fs::path& script, const std::vect
   const auto code = run_program(command, ".", answer.path, patience);
   const auto text = core::read_text(answer.path, kSpeedComponent);
   // Python may warn before it prints the one line of JSON.
-  auto json = nlohmann::json::parse(text.substr(std::min(text.size(), text.rfind('{'))), nullptr, false);
+  auto json = core::parse_json(text.substr(std::min(text.size(), text.rfind('{'))));
   if (code != 0 || !json.is_object()) return std::nullopt;
   return json;
 }

@@ -21,9 +21,10 @@ constexpr std::string_view kTarGzComponent = "data.archive";
 
 class GzipReader {
  public:
-  explicit GzipReader(const fs::path& path) : path_(path), file_(gzopen(path.c_str(), "rb"), gzclose) {
-    if (!file_) core::usage_error(kTarGzComponent, fmt::format("{}: cannot be opened", path.string()));
+  explicit GzipReader(const fs::path& path) : path_(path), file_(nullptr, gzclose) {
     std::error_code ec;
+    if (fs::is_regular_file(path, ec)) file_.reset(gzopen(path.c_str(), "rb"));  // a pipe would hang
+    if (!file_) core::usage_error(kTarGzComponent, fmt::format("{}: cannot be opened", path.string()));
     const auto stored = fs::file_size(path, ec);
     gzbuffer(file_.get(),
              static_cast<unsigned>(std::clamp<uint64_t>(ec ? 1 << 18 : stored, 1 << 13, 1 << 18)));

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include "core/error.h"
+#include "core/files.h"
 #include "core/rng.h"
 
 namespace ebclr::exporting {
@@ -16,15 +16,6 @@ constexpr std::pair<Format, const char*> kFormats[] = {{Format::kOnnx, "onnx"},
                                                        {Format::kSafetensors, "safetensors"},
                                                        {Format::kStateDict, "state_dict"}};
 constexpr int64_t kCompared = 64;
-
-/// Removes a file that was not kept.
-struct Scratch {
-  fs::path path;
-  ~Scratch() {
-    std::error_code ignored;
-    if (!path.empty()) fs::remove(path, ignored);
-  }
-};
 
 // Images as the file takes them; smooth enough to be like photographs, whatever the size.
 torch::Tensor test_images(const Network& n, int64_t count, int64_t height, int64_t width, uint64_t seed) {
@@ -40,18 +31,33 @@ torch::Tensor test_images(const Network& n, int64_t count, int64_t height, int64
   return images.mul(2.0 / 255.0).sub(1.0).contiguous();
 }
 
-torch::Tensor run_file(const Network& n, Format format, const fs::path& path, const torch::Tensor& input) {
+std::string to_bytes(const Network& n, Format format, const Metadata& metadata) {
   switch (format) {
     case Format::kOnnx:
-      return run_onnx(path, input);
+      return to_onnx(n, metadata);
     case Format::kTorchscript:
-      return run_torchscript(path, input);
+      return to_torchscript(n, metadata);
     case Format::kSafetensors:
-      return run_safetensors(n, path, input);
+      return to_safetensors(n, metadata);
     case Format::kStateDict:
       break;
   }
-  return run_state_dict(n, path, input);
+  return to_state_dict(n, metadata);
+}
+
+torch::Tensor run_bytes(const Network& n, Format format, const std::string& bytes,
+                        const torch::Tensor& input) {
+  switch (format) {
+    case Format::kOnnx:
+      return run_onnx(bytes, input);
+    case Format::kTorchscript:
+      return run_torchscript(bytes, input);
+    case Format::kSafetensors:
+      return run_safetensors(n, bytes, input);
+    case Format::kStateDict:
+      break;
+  }
+  return run_state_dict(n, bytes, input);
 }
 
 // Standardised weights have no place in other formats: the same function with plain ones, else null.
@@ -163,21 +169,8 @@ Exported export_network(const Network& network, Format format, const Metadata& m
                         network.preprocess,
                         network.references,
                         network.tau};
-  Scratch scratch{out.parent_path() / fmt::format(".{}.{}.part", out.filename().string(), ::getpid())};
-  switch (format) {
-    case Format::kOnnx:
-      write_onnx(written, metadata, scratch.path);
-      break;
-    case Format::kTorchscript:
-      write_torchscript(written, metadata, scratch.path);
-      break;
-    case Format::kSafetensors:
-      write_safetensors(written, metadata, scratch.path);
-      break;
-    case Format::kStateDict:
-      write_state_dict(written, metadata, scratch.path);
-      break;
-  }
+  // Compared before anything is on the disk: a file that is there is a good one.
+  const std::string bytes = to_bytes(written, format, metadata);
   Exported result;
   const int64_t h = image_shape.size() == 3 ? image_shape[1] : 32,
                 w = image_shape.size() == 3 ? image_shape[2] : 32;
@@ -188,7 +181,7 @@ Exported export_network(const Network& network, Format format, const Metadata& m
   uint64_t seed = 0;
   for (const auto& b : batches) {
     const auto images = test_images(network, b.count, b.height, b.width, seed++);
-    const auto ours = expected(network, images), theirs = run_file(written, format, scratch.path, images);
+    const auto ours = expected(network, images), theirs = run_bytes(written, format, bytes, images);
     if (!ours.isfinite().all().item<bool>())
       core::usage_error("export", "the network computes values that are not finite; nothing to export");
     if (ours.sizes() != theirs.sizes()) core::run_error("export", "the written file computes another shape");
@@ -204,11 +197,8 @@ Exported export_network(const Network& network, Format format, const Metadata& m
                     fmt::format("the written file differs from the network by {:.1e} of its largest "
                                 "value (allowed: {:.0e}); nothing was kept",
                                 result.error, kExportTolerance));
-  std::error_code ec;
-  fs::rename(scratch.path, out, ec);
-  if (ec) core::run_error("export", fmt::format("{}: cannot be written ({})", out.string(), ec.message()));
-  scratch.path.clear();
-  result.bytes = static_cast<int64_t>(fs::file_size(out));
+  core::write_atomically(out, bytes, "export");
+  result.bytes = static_cast<int64_t>(bytes.size());
   result.python = python_lines(network, format, image_shape, out.string());
   return result;
 }

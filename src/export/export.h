@@ -34,8 +34,8 @@ Metadata describe_run(const run::Run& run, const run::Model& model, const Networ
 /// Throws Error where the format cannot hold what is asked for.
 void check_expressible(Format format, Part part, bool preprocess);
 
-/// Writes the file under another name, reads it back, compares what it computes with ours on 64 images (one
-/// alone and another size among them), and only then gives it its name. `image_shape`: {C, H, W} of the run.
+/// Makes the bytes of the file, reads them back, compares what they compute with ours on 64 images (one alone
+/// and another size among them), and only then writes them. `image_shape`: {C, H, W} of the run.
 Exported export_network(const Network& network, Format format, const Metadata& metadata,
                         const std::vector<int64_t>& image_shape, const std::filesystem::path& out);
 

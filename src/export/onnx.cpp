@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "core/files.h"
 #include "export/formats.h"
 
 #ifdef EBCLR_ONNX
@@ -21,12 +20,12 @@ namespace ebclr::exporting {
 bool has_onnx() {
   return false;
 }
-void write_onnx(const Network&, const Metadata&, const std::filesystem::path&) {
+std::string to_onnx(const Network&, const Metadata&) {
   core::usage_error("export",
                     "this build has no ONNX; install libonnx-dev and build again, or use "
                     "--format torchscript");
 }
-torch::Tensor run_onnx(const std::filesystem::path&, const torch::Tensor&) {
+torch::Tensor run_onnx(const std::string&, const torch::Tensor&) {
   core::usage_error("export", "this build has no ONNX; install libonnx-dev and build again");
 }
 #else
@@ -193,7 +192,7 @@ bool has_onnx() {
   return true;
 }
 
-void write_onnx(const Network& network, const Metadata& metadata, const std::filesystem::path& path) {
+std::string to_onnx(const Network& network, const Metadata& metadata) {
   size_t bytes = 0;
   for (const auto& [name, tensor] : named_state(network)) bytes += tensor.nbytes();
   if (bytes > kLargestOnnx)
@@ -237,14 +236,13 @@ void write_onnx(const Network& network, const Metadata& metadata, const std::fil
     const std::string what = e.what();
     core::run_error("export", fmt::format("libonnx refuses the model: {}", what.substr(0, what.find('\n'))));
   }
-  core::write_atomically(path, model.SerializeAsString(), "export");
+  return model.SerializeAsString();
 }
 
-torch::Tensor run_onnx(const std::filesystem::path& path, const torch::Tensor& input) {
+torch::Tensor run_onnx(const std::string& bytes, const torch::Tensor& input) {
   torch::NoGradGuard no_grad;
   onnx::ModelProto model;
-  if (!model.ParseFromString(core::read_text(path, "export")))
-    core::run_error("export", "the ONNX file cannot be read back");
+  if (!model.ParseFromString(bytes)) core::run_error("export", "the ONNX file cannot be read back");
   const auto& graph = model.graph();
   std::map<std::string, torch::Tensor> values;
   for (const auto& t : graph.initializer()) values[t.name()] = to_tensor(t);

@@ -2,11 +2,9 @@
 #include <torch/script.h>
 #include <torch/torch.h>
 
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "core/error.h"
-#include "core/files.h"
 #include "export/formats.h"
 
 namespace ebclr::exporting {
@@ -106,17 +104,18 @@ class ScriptWriter : public GraphWriter {
 
 }  // namespace
 
-void write_torchscript(const Network& network, const Metadata& metadata, const std::filesystem::path& path) {
+std::string to_torchscript(const Network& network, const Metadata& metadata) {
   ScriptWriter writer;
   const auto module = writer.finish(describe(network, "images", writer));
   std::ostringstream out;
-  module.save(out, {{"ebclr.json", nlohmann::json(metadata).dump(2)}});
-  core::write_atomically(path, std::move(out).str(), "export");
+  module.save(out, {{"ebclr.json", to_text(metadata)}});
+  return std::move(out).str();
 }
 
-torch::Tensor run_torchscript(const std::filesystem::path& path, const torch::Tensor& input) {
+torch::Tensor run_torchscript(const std::string& bytes, const torch::Tensor& input) {
   torch::NoGradGuard no_grad;
-  auto module = torch::jit::load(path.string(), torch::kCPU);
+  std::istringstream in(bytes);
+  auto module = torch::jit::load(in, torch::kCPU);
   return module.forward({input}).toTensor();
 }
 

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/files.h"
 #include "core/safetensors.h"
 #include "export/formats.h"
 #include "run/torch_file.h"
@@ -72,7 +71,12 @@ torch::Tensor run_weights(const Network& like, const std::map<std::string, torch
 
 }  // namespace
 
-void write_state_dict(const Network& network, const Metadata& metadata, const std::filesystem::path& path) {
+std::string to_text(const Metadata& metadata) {
+  // A path of a run need not be UTF-8.
+  return nlohmann::json(metadata).dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string to_state_dict(const Network& network, const Metadata& metadata) {
   const auto state = named_state(network);
   Pickler p;
   p.global("collections", "OrderedDict");
@@ -98,33 +102,33 @@ void write_state_dict(const Network& network, const Metadata& metadata, const st
   p.raw("u");
   const auto program = p.take();
 
-  core::AtomicFile file(path, "export");
+  std::string out;
   // Records sit in a folder of this name inside the zip, as torch.save does it.
   caffe2::serialize::PyTorchStreamWriter zip([&](const void* data, size_t size) {
-    file.write(std::span(static_cast<const std::byte*>(data), size));
+    out.append(static_cast<const char*>(data), size);
     return size;
   });
   zip.writeRecord("data.pkl", program.data(), program.size());
   key = 0;
   for (const auto& [name, t] : state)
     zip.writeRecord("data/" + std::to_string(key++), t.data_ptr(), t.nbytes());
-  const auto json = nlohmann::json(metadata).dump(2);
+  const auto json = to_text(metadata);
   zip.writeRecord("ebclr.json", json.data(), json.size());
   zip.writeEndOfFile();
-  file.commit();
+  return out;
 }
 
-void write_safetensors(const Network& network, const Metadata& metadata, const std::filesystem::path& path) {
+std::string to_safetensors(const Network& network, const Metadata& metadata) {
   core::SafeTensors content;
   content.metadata = metadata;
   content.metadata["format"] = "pt";  // what Python's readers ask for
   for (const auto& [name, tensor] : named_state(network)) content.tensors[name] = tensor;
-  core::write_safetensors(path, content);
+  return core::to_bytes(content);
 }
 
-torch::Tensor run_state_dict(const Network& like, const std::filesystem::path& path,
-                             const torch::Tensor& input) {
-  const auto file = run::read_torch_file(path);
+torch::Tensor run_state_dict(const Network& like, const std::string& bytes, const torch::Tensor& input) {
+  const auto* first = reinterpret_cast<const std::byte*>(bytes.data());
+  const auto file = run::parse_torch_file({first, first + bytes.size()}, "the written file");
   std::map<std::string, torch::Tensor> tensors;
   if (const auto* items = file.root().dict())
     for (const auto& [name, tensor] : *items)
@@ -132,9 +136,9 @@ torch::Tensor run_state_dict(const Network& like, const std::filesystem::path& p
   return run_weights(like, tensors, input);
 }
 
-torch::Tensor run_safetensors(const Network& like, const std::filesystem::path& path,
-                              const torch::Tensor& input) {
-  return run_weights(like, core::read_safetensors(path).tensors, input);
+torch::Tensor run_safetensors(const Network& like, const std::string& bytes, const torch::Tensor& input) {
+  const auto content = core::parse_safetensors(std::as_bytes(std::span(bytes)), "the written file");
+  return run_weights(like, content.tensors, input);
 }
 
 }  // namespace ebclr::exporting

@@ -67,6 +67,9 @@ class Inception : public FeatureExtractor {
     if (fs::is_directory(o_.file, ec))
       core::usage_error(kInceptionComponent,
                         fmt::format("{}: is a folder; expected a TorchScript file{}", name_, kHowTo));
+    if (!fs::is_regular_file(o_.file, ec))  // libtorch would wait for its writer
+      core::usage_error(kInceptionComponent,
+                        fmt::format("{}: is a pipe or device; expected a TorchScript file{}", name_, kHowTo));
     try {
       module_ = torch::jit::load(name_, o_.device);
       module_.eval();

@@ -15,6 +15,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/json.h"
 #include "core/rng.h"
 
 namespace ebclr::index {
@@ -212,14 +213,19 @@ namespace {
 // whole.
 Head map_file(const fs::path& path, Mapping& m) {
   m.path = path;
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK: a pipe opens at once, to be refused.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat status {};
-  if (fd < 0 || ::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
-    if (fd >= 0) ::close(fd);
+  if (fd >= 0 && (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))) {
+    ::close(fd);
+    core::usage_error(kIndexComponent,
+                      fmt::format("{}: no such index (it is {}); name a file", path.string(),
+                                  S_ISDIR(status.st_mode) ? "a folder" : "a pipe or device"));
+  }
+  if (fd < 0)
     core::usage_error(kIndexComponent,
                       fmt::format("{}: no such index; make one: ebclr index RUN --data FOLDER --out {}",
                                   path.string(), path.string()));
-  }
   m.size = static_cast<size_t>(status.st_size);
   Head head{};
   if (m.size >= sizeof head) {
@@ -274,29 +280,28 @@ struct Parts {
 // Fills `m.info` and the graph's numbers.
 Parts read_description(const Head& head, Mapping& m, int64_t& reference_dim) {
   Parts out{m, {}};
-  // A number with a fraction or beyond 64 bits throws; get<int64_t>() would convert it to anything.
-  const auto whole = [](const nlohmann::json& j) { return j.get_ref<const int64_t&>(); };
   const auto place = [](const nlohmann::json& j) { return j.get_ref<const uint64_t&>(); };
   try {
-    const auto json = nlohmann::json::parse(m.data + head.json_offset, m.data + m.size);
+    // No JSON, like a kind that is not as it should be, throws at the first look into it.
+    const auto json = core::parse_json({m.data + head.json_offset, head.json_bytes});
     auto& i = m.info;
     json.at("fingerprint").get_to(i.fingerprint);
     json.at("run").get_to(i.run);
     json.at("method").get_to(i.method);
     json.at("version").get_to(i.version);
-    i.epoch = whole(json.at("epoch"));
-    i.step = whole(json.at("step"));
+    i.epoch = core::whole_number(json.at("epoch"));
+    i.step = core::whole_number(json.at("step"));
     json.at("folder").get_to(i.folder);
-    i.image_size = whole(json.at("image_size"));
-    i.channels = whole(json.at("channels"));
-    i.count = whole(json.at("count"));
-    i.dim = whole(json.at("dim"));
+    i.image_size = core::whole_number(json.at("image_size"));
+    i.channels = core::whole_number(json.at("channels"));
+    i.count = core::whole_number(json.at("count"));
+    i.dim = core::whole_number(json.at("dim"));
     json.at("has_energies").get_to(i.has_energies);
     json.at("tau").get_to(i.tau);
-    reference_dim = whole(json.at("reference_dim"));
-    m.graph.degree = whole(json.at("graph").at("degree"));
-    m.graph.entry = whole(json.at("graph").at("entry"));
-    m.graph.top = whole(json.at("graph").at("top"));
+    reference_dim = core::whole_number(json.at("reference_dim"));
+    m.graph.degree = core::whole_number(json.at("graph").at("degree"));
+    m.graph.entry = core::whole_number(json.at("graph").at("entry"));
+    m.graph.top = core::whole_number(json.at("graph").at("top"));
     for (const auto& s : json.at("sections")) {
       const auto name = s.at("name").get<std::string>();
       const uint64_t offset = place(s.at("offset")), bytes = place(s.at("bytes")),

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/json.h"
 
 namespace ebclr::report {
 namespace {
@@ -78,7 +79,7 @@ std::vector<fs::path> files_in(const fs::path& folder, const char* extension) {
 }  // namespace
 
 void add_judgement(const std::string& text, const std::string& shown, RunRecord& out) {
-  const json j = json::parse(text, nullptr, false);
+  const json j = core::parse_json(text);
   if (!j.is_object()) {
     out.notes.push_back(fmt::format("{} is damaged and was left out", shown));
     return;
@@ -141,7 +142,7 @@ RunRecord read_record(const fs::path& folder) {
   if (out.metrics.series.empty()) out.notes.push_back("no metrics yet: there are no training curves");
   if (fs::exists(paths.summary(), error)) {
     try {
-      out.summary = json::parse(core::read_text(paths.summary(), "report"), nullptr, false);
+      out.summary = core::parse_json(core::read_text(paths.summary(), "report"));
     } catch (const core::Error& e) {
       out.notes.push_back(e.what());
     }

@@ -15,6 +15,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/json.h"
 
 namespace ebclr::watch {
 namespace {
@@ -338,8 +339,7 @@ bool RunView::read_summary() {
   const auto now = stamp_of(folder_.summary());
   if (now == summary_stamp_) return false;
   summary_stamp_ = now;
-  summary_ =
-      now.inode == 0 ? json() : json::parse(read_part(folder_.summary(), 0, kSmallFile), nullptr, false);
+  summary_ = now.inode == 0 ? json() : core::parse_json(read_part(folder_.summary(), 0, kSmallFile));
   if (!summary_.is_object()) summary_ = json();
   return true;
 }
@@ -393,7 +393,7 @@ bool RunView::read_judgements() {
   judgement_stamps_ = found;
   judged_.clear();
   for (const auto& [file, stamp] : found) {
-    const auto j = json::parse(read_part(file, 0, kSmallFile), nullptr, false);
+    const auto j = core::parse_json(read_part(file, 0, kSmallFile));
     if (!j.is_object() || !j.contains("points") || !j["points"].is_array()) continue;
     const auto judge = text_of(j, "judge");
     if (judge != "knn" && judge != "linear") continue;

@@ -110,24 +110,51 @@ class Connections : public httplib::TaskQueue {
   std::shared_ptr<State> state_;
 };
 
-/// A connection whose request has been read already.
-class Conversation : public httplib::Stream {
+/// A request that has been read already.
+class ReadRequest : public httplib::Stream {
  public:
-  Conversation(int socket, std::string head, std::chrono::milliseconds patience)
-      : socket_(socket), head_(std::move(head)), patience_(patience) {}
+  explicit ReadRequest(std::string head) : head_(std::move(head)) {}
 
   bool is_readable() const override { return at_ < head_.size(); }
-  // Asked before each part of an event stream: has the listener gone?
-  bool is_writable() const override {
-    char byte = 0;
-    const auto n = ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
-  }
   ssize_t read(char* to, size_t size) override {
     const size_t n = std::min(size, head_.size() - at_);
     std::memcpy(to, head_.data() + at_, n);
     at_ += n;
     return static_cast<ssize_t>(n);
+  }
+  void get_remote_ip_and_port(std::string& ip, int& port) const override { ip.clear(), port = 0; }
+  void get_local_ip_and_port(std::string& ip, int& port) const override { ip.clear(), port = 0; }
+
+ private:
+  std::string head_;
+  size_t at_ = 0;
+};
+
+/// One whose reply is kept.
+class Recording : public ReadRequest {
+ public:
+  using ReadRequest::ReadRequest;
+  bool is_writable() const override { return true; }
+  ssize_t write(const char* from, size_t size) override {
+    said.append(from, size);
+    return static_cast<ssize_t>(size);
+  }
+  socket_t socket() const override { return -1; }
+
+  std::string said;
+};
+
+/// One that came over a connection.
+class Conversation : public ReadRequest {
+ public:
+  Conversation(int socket, std::string head, std::chrono::milliseconds patience)
+      : ReadRequest(std::move(head)), socket_(socket), patience_(patience) {}
+
+  // Asked before each part of an event stream: has the listener gone?
+  bool is_writable() const override {
+    char byte = 0;
+    const auto n = ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
   }
   ssize_t write(const char* from, size_t size) override {
     const auto deadline = Clock::now() + patience_;
@@ -146,14 +173,10 @@ class Conversation : public httplib::Stream {
     }
     return static_cast<ssize_t>(size);
   }
-  void get_remote_ip_and_port(std::string& ip, int& port) const override { ip.clear(), port = 0; }
-  void get_local_ip_and_port(std::string& ip, int& port) const override { ip.clear(), port = 0; }
   socket_t socket() const override { return socket_; }
 
  private:
   int socket_;
-  std::string head_;
-  size_t at_ = 0;
   std::chrono::milliseconds patience_;
 };
 
@@ -221,7 +244,17 @@ class BoundedServer : public httplib::Server {
   BoundedServer(const ServerOptions& options, const std::atomic<bool>& stop)
       : options_(options), stopping_(stop) {}
 
+  std::string reply_to(const std::string& request) {
+    const auto end = request.find("\r\n\r\n");
+    if (end == std::string::npos || end + 4 > options_.max_head || too_long(request)) return {};
+    Recording recording(plain_head(request.substr(0, end + 4)));
+    answer(recording);
+    return std::move(recording.said);
+  }
+
  private:
+  bool too_long(const std::string& head) const { return head.find("\r\n") > options_.max_target + 16; }
+
   bool process_and_close_socket(socket_t socket) override {
     ::fcntl(socket, F_SETFD, FD_CLOEXEC);  // workers that are started meanwhile must not hold it open
     const int yes = 1;
@@ -230,8 +263,7 @@ class BoundedServer : public httplib::Server {
     bool answered = false;
     switch (read_head(socket, options_.max_head, Clock::now() + options_.head_time, stopping_, head)) {
       case Head::kComplete: {
-        const auto line_end = head.find("\r\n");
-        if (line_end > options_.max_target + 16) {
+        if (too_long(head)) {
           say_and_close(socket, "414 URI Too Long");
           break;
         }
@@ -510,6 +542,10 @@ std::string Server::address() const {
   const std::string name = o.host == "0.0.0.0" || o.host == "::" ? impl_->own_name : o.host;
   return fmt::format("http://{}:{}/{}", name.find(':') == std::string::npos ? name : "[" + name + "]",
                      impl_->port, o.token.empty() ? "" : "?token=" + o.token);
+}
+
+std::string Server::reply_to(const std::string& request) {
+  return impl_->http.reply_to(request);
 }
 
 int Server::listeners() const {

@@ -85,6 +85,9 @@ class Server {
   int port() const;
   /// What to open in a browser, with the token.
   std::string address() const;
+  /// What these bytes of a request would be answered, without a network: for tests. Empty for one that is not
+  /// complete or too long.
+  std::string reply_to(const std::string& request);
   /// Event streams open now.
   int listeners() const;
 

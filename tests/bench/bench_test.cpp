@@ -138,6 +138,17 @@ TEST(Compare, RunsAnotherBuild) {
 TEST(Compare, SaysWhatIsWrongWithTheFile) {
   testing::expect_error(
       core::ExitCode::kUsage, [] { compare(nlohmann::json::parse("[{}]"), rows(1, 1, 1)); }, "bench --json");
+  // No integer is that large.
+  for (const char* key : {"batch", "threads", "sgld_steps"}) {
+    auto before = rows(1, 1, 1);
+    before[0][key] = 1e300;
+    testing::expect_error(
+        core::ExitCode::kUsage, [&] { compare(before, rows(1, 1, 1)); }, "bench --json");
+  }
+  const testing::TempDir dir;
+  std::ofstream(dir / "deep") << std::string(100000, '[') << std::string(100000, ']');
+  testing::expect_error(
+      core::ExitCode::kUsage, [&] { read_results((dir / "deep").string()); }, "not a list of results");
 }
 
 TEST(ConvBench, LayersAgreeWithTorch) {

@@ -71,6 +71,24 @@ TEST(AtomicFile, SweepsWhatTheDeadLeftAndNotWhatTheLivingWrite) {
   EXPECT_EQ(read_text(dir / "a", "test"), "still here");
 }
 
+TEST(AtomicFile, BytesGoToTheirPlaceInAnyOrder) {
+  testing::TempDir dir;
+  const auto bytes = [](std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); };
+  AtomicFile file(dir / "a", "test", 0600);
+  file.write_at(6, bytes("world"));
+  file.write_at(0, bytes("hello "));
+  std::string back(5, ' ');
+  file.read_at(6, std::as_writable_bytes(std::span(back.data(), back.size())));
+  EXPECT_EQ(back, "world");
+  testing::expect_error(
+      ExitCode::kRunFailed, [&] { file.read_at(9, std::as_writable_bytes(std::span(back.data(), 5))); },
+      "reading failed");
+  EXPECT_FALSE(fs::exists(dir / "a"));
+  file.commit();
+  EXPECT_EQ(read_text(dir / "a", "test"), "hello world");
+  EXPECT_EQ(fs::status(dir / "a").permissions() & fs::perms::others_read, fs::perms::none);
+}
+
 TEST(AtomicFile, LongNamesFit) {
   testing::TempDir dir;
   const std::string name(255, 'n');

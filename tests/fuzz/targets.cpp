@@ -1,20 +1,23 @@
 #include "targets.h"
 
-#include <fmt/format.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <torch/torch.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include <cstring>
-#include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
-#include "core/error.h"
+#include "bench/compare.h"
+#include "browse/classes.h"
 #include "core/files.h"
 #include "core/npy.h"
 #include "core/rng.h"
 #include "core/safetensors.h"
 #include "data/cifar.h"
+#include "data/fetch_parts.h"
 #include "data/folder.h"
 #include "data/idx.h"
 #include "data/image_list.h"
@@ -23,8 +26,8 @@
 #include "image/decode.h"
 #include "index/graph.h"
 #include "index/index_file.h"
+#include "reading.h"
 #include "report/run_record.h"
-#include "run/checkpoint.h"
 #include "run/config.h"
 #include "run/metrics.h"
 #include "run/provenance.h"
@@ -32,17 +35,11 @@
 #include "study/study.h"
 #include "temp_dir.h"
 #include "train/metrics_log.h"
+#include "web/server.h"
 
 namespace ebclr::fuzz {
-namespace {
 namespace fs = std::filesystem;
-using Bytes = std::span<const std::byte>;
 
-std::string text_of(Bytes bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-/// A folder of this process for readers that want files; in memory where there is such a place.
 const fs::path& scratch() {
   static const auto* dir = [] {
     std::error_code ec;
@@ -66,18 +63,59 @@ fs::path file_of(Bytes bytes, const std::string& name) {
   return path;
 }
 
+uint64_t lane_sum(const void* data, size_t n, uint64_t seed, bool rest) {
+  const auto* p = static_cast<const unsigned char*>(data);
+  uint64_t lane[4] = {seed, seed + 1, seed + 2, seed + 3};
+  for (; n >= 32; n -= 32, p += 32)
+    for (int i = 0; i < 4; ++i) {
+      uint64_t w;
+      std::memcpy(&w, p + 8 * i, 8);
+      lane[i] = (lane[i] ^ w) * 0x9E3779B97F4A7C15ull;
+      lane[i] ^= lane[i] >> 29;
+    }
+  uint64_t h = rest ? core::make_key({lane[0], lane[1], lane[2], lane[3], n})
+                    : core::make_key({lane[0], lane[1], lane[2], lane[3]});
+  for (; n > 0; --n, ++p) h = core::mix64(h ^ *p);
+  return h;
+}
+
+namespace {
+
+template <class T>
+void put(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+}  // namespace
+
+std::string zip_around(const std::vector<std::pair<std::string, std::string>>& entries) {
+  std::string out, directory;
+  for (const auto& [name, content] : entries) {
+    const auto at = static_cast<uint32_t>(out.size()), size = static_cast<uint32_t>(content.size());
+    const auto sum = static_cast<uint32_t>(::crc32(0, reinterpret_cast<const Bytef*>(content.data()), size));
+    const auto common = [&, &title = name](std::string& to) {
+      put<uint16_t>(to, 20), put<uint16_t>(to, 0), put<uint16_t>(to, 0), put<uint32_t>(to, 0), put(to, sum);
+      put(to, size), put(to, size), put(to, static_cast<uint16_t>(title.size())), put<uint16_t>(to, 0);
+    };
+    put<uint32_t>(out, 0x04034b50), common(out);
+    out += name + content;
+    put<uint32_t>(directory, 0x02014b50), put<uint16_t>(directory, 20), common(directory);
+    for (int i = 0; i < 3; ++i) put<uint16_t>(directory, 0);
+    put<uint32_t>(directory, 0), put(directory, at);
+    directory += name;
+  }
+  const auto start = static_cast<uint32_t>(out.size()), size = static_cast<uint32_t>(directory.size());
+  const auto count = static_cast<uint16_t>(entries.size());
+  out += directory;
+  put<uint32_t>(out, 0x06054b50), put<uint32_t>(out, 0), put(out, count), put(out, count), put(out, size);
+  put(out, start), put<uint16_t>(out, 0);
+  return out;
+}
+
+namespace {
+
 void safetensors(Bytes bytes) {
   core::parse_safetensors(bytes, "x.safetensors");
-}
-void checkpoint(Bytes bytes) {
-  file_of(bytes, "step-00000001-r0.safetensors");
-  for (const auto& file : run::list_checkpoints(scratch())) {
-    try {
-      run::read_position(file);
-    } catch (const core::Error&) {
-    }
-    run::read_checkpoint(file, true);
-  }
 }
 void npy(Bytes bytes) {
   core::parse_npy(bytes, "x.npy");
@@ -86,7 +124,11 @@ void torch_zip(Bytes bytes) {
   run::parse_torch_file({bytes.begin(), bytes.end()}, "x.pt");
 }
 /// The pickle inside, without the zip's checksums in the way.
-void pickle(Bytes bytes);
+void pickle(Bytes bytes) {
+  const auto zip = zip_around({{"a/data.pkl", text_of(bytes)}, {"a/data/0", std::string(64, '\1')}});
+  const auto* p = reinterpret_cast<const std::byte*>(zip.data());
+  run::parse_torch_file({p, p + zip.size()}, "x.pt");
+}
 
 void idx_images(Bytes bytes) {
   data::read_idx_images(file_of(bytes, "images-idx3-ubyte"));
@@ -125,16 +167,22 @@ void image_full(Bytes bytes) {
 void image_list(Bytes bytes) {
   data::read_image_list(file_of(bytes, "images.csv"));
 }
-void labels_csv(Bytes bytes) {
+const fs::path& pictures() {
   static const fs::path folder = [] {
     const auto f = scratch() / "pictures";
     fs::create_directories(f);
     // The smallest picture there is: 16 x 16 grey points as PGM.
-    for (const char* name : {"a.pgm", "b.pgm"})
+    for (const char* name : {"a.pgm", "b.pgm"}) {
       std::ofstream(f / name, std::ios::binary) << "P5\n16 16\n255\n" << std::string(256, 'x');
+      const timespec times[2] = {};
+      ::utimensat(AT_FDCWD, (f / name).c_str(), times, 0);  // of 1970, as the seeds of image_cache say
+    }
     return f;
   }();
-  data::read_folder(folder, {.image_size = 16, .labels_csv = file_of(bytes, "labels.csv"), .threads = 1});
+  return folder;
+}
+void labels_csv(Bytes bytes) {
+  data::read_folder(pictures(), {.image_size = 16, .labels_csv = file_of(bytes, "labels.csv"), .threads = 1});
 }
 void metrics(Bytes bytes) {
   run::parse_metrics(text_of(bytes));
@@ -168,17 +216,7 @@ void run_record(Bytes bytes) {
 }
 
 uint64_t index_checksum(const char* p, size_t n) {  // as src/index/index_file.cpp has it
-  uint64_t lane[4] = {n, n + 1, n + 2, n + 3};
-  for (; n >= 32; n -= 32, p += 32)
-    for (int i = 0; i < 4; ++i) {
-      uint64_t w;
-      std::memcpy(&w, p + 8 * i, 8);
-      lane[i] = (lane[i] ^ w) * 0x9E3779B97F4A7C15ull;
-      lane[i] ^= lane[i] >> 29;
-    }
-  uint64_t h = core::make_key({lane[0], lane[1], lane[2], lane[3]});
-  for (; n > 0; --n, ++p) h = core::mix64(h ^ static_cast<unsigned char>(*p));
-  return h;
+  return lane_sum(p, n, n, false);
 }
 
 /// With the checksums of its head and its description made right: whoever means harm can count too.
@@ -195,14 +233,8 @@ void index_file(Bytes bytes) {
     field[4] = index_checksum(text.data(), 48);
     std::memcpy(text.data() + 48, field + 4, 8);
   }
-  const auto index =
-      index::Index::open(file_of({reinterpret_cast<const std::byte*>(text.data()), text.size()}, "x.index"));
-  const auto attempt = [](auto use) {
-    try {
-      use();
-    } catch (const core::Error&) {  // a damaged row is refused when it is used; the others still count
-    }
-  };
+  const auto index = index::Index::open(file_of(bytes_of(text), "x.index"));
+  // A damaged row is refused when it is used; the others still count.
   for (int64_t i = 0; i < index.size(); ++i) {
     attempt([&] { index.row(i); });
     attempt([&] { index.find(index.path(i)); });
@@ -222,43 +254,89 @@ void provenance(Bytes bytes) {
   run::read_sessions({scratch()});
 }
 
-template <class T>
-void put(std::string& out, T value) {
-  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+/// What `browse --classes` colours the map by.
+void browse_classes(Bytes bytes) {
+  browse::parse_classes(text_of(bytes), "x.csv", 2, [](const std::string& path) -> int64_t {
+    return path == "a" ? 0 : path == "b" ? 1 : -1;
+  });
 }
 
-/// A stored zip of one entry is all that the unpickler needs around it: see tests/run/torch_file_test.cpp.
-std::string zip_around(const std::vector<std::pair<std::string, std::string>>& entries);
-
-void pickle(Bytes bytes) {
-  const std::string data(64, '\1');
-  const auto zip = zip_around({{"a/data.pkl", text_of(bytes)}, {"a/data/0", data}});
-  const auto* p = reinterpret_cast<const std::byte*>(zip.data());
-  run::parse_torch_file({p, p + zip.size()}, "x.pt");
+/// What `bench --against` compares with.
+void bench_results(Bytes bytes) {
+  static const auto now = nlohmann::json::parse(
+      R"([{"bench":"step","method":"ebclr","batch_norm":false,"batch":64,"width":64,"size":32,"channels":3,
+           "threads":2,"instructions":"avx2","ms_per_image":{"native":1,"lean":2,"released":3},
+           "ms_per_image_median":{"native":1,"lean":2,"released":3}}])");
+  bench::compare(bench::read_results(file_of(bytes, "bench.json").string()), now);
 }
 
-std::string zip_around(const std::vector<std::pair<std::string, std::string>>& entries) {
-  std::string out, directory;
-  for (const auto& [name, content] : entries) {
-    const auto at = static_cast<uint32_t>(out.size()), size = static_cast<uint32_t>(content.size());
-    const auto sum = static_cast<uint32_t>(::crc32(0, reinterpret_cast<const Bytef*>(content.data()), size));
-    const auto common = [&, &title = name](std::string& to) {
-      put<uint16_t>(to, 20), put<uint16_t>(to, 0), put<uint16_t>(to, 0), put<uint32_t>(to, 0), put(to, sum);
-      put(to, size), put(to, size), put(to, static_cast<uint16_t>(title.size())), put<uint16_t>(to, 0);
-    };
-    put<uint32_t>(out, 0x04034b50), common(out);
-    out += name + content;
-    put<uint32_t>(directory, 0x02014b50), put<uint16_t>(directory, 20), common(directory);
-    for (int i = 0; i < 3; ++i) put<uint16_t>(directory, 0);
-    put<uint32_t>(directory, 0), put(directory, at);
-    directory += name;
-  }
-  const auto start = static_cast<uint32_t>(out.size()), size = static_cast<uint32_t>(directory.size());
-  const auto count = static_cast<uint16_t>(entries.size());
-  out += directory;
-  put<uint32_t>(out, 0x06054b50), put<uint32_t>(out, 0), put(out, count), put(out, count), put(out, size);
-  put(out, start), put<uint16_t>(out, 0);
-  return out;
+/// Labels from an npm package.
+void mirror_labels(Bytes bytes) {
+  data::parse_mirror_labels(text_of(bytes));
+}
+
+/// Headers that a server answers a download with, after the address: Location, Content-Range, a line each.
+void http_answer(Bytes bytes) {
+  const std::string text = text_of(bytes) + "\n\n\n";
+  const auto first = text.find('\n'), second = text.find('\n', first + 1),
+             third = text.find('\n', second + 1);
+  data::parse_content_range(std::string_view(text).substr(second + 1, third - second - 1));
+  data::parse_url(data::redirected(text.substr(0, first), text.substr(first + 1, second - first - 1)));
+}
+
+/// A request, to a page for everybody and to one behind a token.
+void http_request(Bytes bytes) {
+  const auto make = [](const std::string& token) {
+    auto server = std::make_unique<web::Server>(web::ServerOptions{.token = token});
+    server->get("/", [](const web::Request& q) {
+      return web::json(q.text("text") + (q.number("n", 0, 100) ? "a number" : ""));
+    });
+    return server;
+  };
+  static const auto open = make(""), closed = make("secret");
+  open->reply_to(text_of(bytes));
+  closed->reply_to(text_of(bytes));
+}
+
+/// The index of a cache of decoded pictures, behind the number of its rows; the file around it is made right.
+void image_cache(Bytes bytes) {
+  struct Head {  // as src/data/image_cache.cpp has it
+    char magic[8];
+    uint64_t rows, channels, size, large, index_at, index_bytes;
+    char index_sha[64];
+  };
+  constexpr uint64_t kPage = 4096, kSize = 8, kLarge = 16;
+  static const data::DecodeRequest request{.folder = pictures(),
+                                           .files = {{"a.pgm", {.size = 269}}, {"b.pgm", {.size = 269}}},
+                                           .image_size = kSize,
+                                           .grayscale = true,
+                                           .cache = data::CacheKind::kDisk,
+                                           .cache_folder = scratch() / "cache",
+                                           .threads = 1};
+  static const auto name = [] {
+    data::decode_images(request);
+    for (const auto& e : fs::directory_iterator(request.cache_folder))
+      if (e.path().extension() == ".images") return "cache/" + e.path().filename().string();
+    return std::string("none");
+  }();
+  const uint64_t rows = bytes.empty() ? 0 : static_cast<uint64_t>(bytes[0]) % 8;
+  const auto index = bytes.subspan(std::min<size_t>(1, bytes.size()));
+  const uint64_t large_at = (kPage + rows * kSize * kSize + kPage - 1) / kPage * kPage;
+  Head head{.magic = {'E', 'B', 'C', 'L', 'R', 'I', 'M', '1'},
+            .rows = rows,
+            .channels = 1,
+            .size = kSize,
+            .large = kLarge,
+            .index_at = large_at + rows * kLarge * kLarge,
+            .index_bytes = index.size(),
+            .index_sha = {}};
+  std::memcpy(head.index_sha, core::sha256(index).data(), sizeof head.index_sha);
+  std::string file(reinterpret_cast<const char*>(&head), sizeof head);
+  file.resize(head.index_at);
+  file_of(bytes_of(file + text_of(index)), name);
+  const auto images = data::decode_images(request);
+  images.pixels.sum();
+  images.large.sum();
 }
 
 }  // namespace
@@ -266,7 +344,6 @@ std::string zip_around(const std::vector<std::pair<std::string, std::string>>& e
 const std::vector<Target>& targets() {
   static const std::vector<Target> table = {
       {"safetensors", safetensors},
-      {"checkpoint", checkpoint},
       {"npy", npy},
       {"torch_zip", torch_zip},
       {"pickle", pickle},
@@ -289,8 +366,20 @@ const std::vector<Target>& targets() {
       {"judgement", judgement},
       {"run_record", run_record},
       {"index", index_file},
+      {"image_cache", image_cache},
+      {"mirror_labels", mirror_labels},
+      {"browse_classes", browse_classes},
+      {"bench_results", bench_results},
+      {"http_answer", http_answer},
+      {"http_request", http_request},
   };
-  return table;
+  static const std::vector<Target> all = [] {
+    auto list = table;
+    const auto more = run_targets();
+    list.insert(list.end(), more.begin(), more.end());
+    return list;
+  }();
+  return all;
 }
 
 std::string run(const Target& target, Bytes bytes) {

@@ -146,8 +146,14 @@ TEST(Tuned, IsJudgedOnHeldOutLabelsBesideTheFrozenEncoderAndKept) {
   EXPECT_EQ(back.temperature, t.temperature);
   EXPECT_EQ(back.frozen->correct, t.frozen->correct);
   EXPECT_EQ(back.held_out->interval.high, t.held_out->interval.high);
-  core::write_atomically(folder.classes(), std::string("{\"classes\": 3"), "test");
-  EXPECT_NE(error(config("supervised")).find("damaged"), std::string::npos);
+  // Cut, of another kind, nested without end, a count beyond any integer.
+  for (const std::string& text :
+       {std::string(R"({"classes": 3)"), std::string(R"({"classes": 3})"),
+        R"({"classes": )" + std::string(100000, '[') + std::string(100000, ']') + "}",
+        std::string(R"({"classes": ["a", "b"], "labels": 1e300, "temperature": 1})")}) {
+    core::write_atomically(folder.classes(), text, "test");
+    EXPECT_NE(error(config("supervised")).find("damaged"), std::string::npos) << text.substr(0, 80);
+  }
   // Without held-out labels nothing is claimed.
   EXPECT_FALSE(judge_tuned(encoder, head, nullptr, train, {}, 0).held_out);
 }

@@ -1,6 +1,7 @@
 #include "index/index_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
@@ -99,6 +100,10 @@ TEST(IndexFile, SaysWhatIsWrong) {
   expect_error(core::ExitCode::kUsage, open("none.idx"), "no such index", "ebclr index");
   std::ofstream(dir / "text.idx") << "hello, this is not an index but a text file of some length, you see";
   expect_error(core::ExitCode::kUsage, open("text.idx"), "not an index");
+  ASSERT_EQ(::mkfifo((dir / "pipe.idx").c_str(), 0600), 0);
+  expect_error(core::ExitCode::kUsage, open("pipe.idx"), "no such index",
+               "is a pipe");  // and it is said at once
+  expect_error(core::ExitCode::kUsage, open("."), "is a folder");
   write_index(dir / "a.idx", made(3, 4));
   std::fstream file(dir / "a.idx", std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(8);

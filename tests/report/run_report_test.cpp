@@ -107,6 +107,18 @@ TEST(RunReport, DamageIsSaidAndNotFatal) {
   EXPECT_THAT(html, HasSubstr("no confusion matrix and no map: [run]"));
 }
 
+TEST(RunReport, NestingHasABound) {
+  TempDir dir;
+  make_run(dir / "a", "ebclr", "0.001");
+  // Well-formed, and deep enough for the stack of whoever copies it.
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  write(dir / "a" / "summary.json", "{\"finished\":" + deep + "}");
+  write(dir / "a" / "eval" / "x.json", "{\"points\":" + deep + "}");
+  const auto html = run_report({dir / "a"}, reading());
+  EXPECT_THAT(html, HasSubstr("summary.json is damaged"));
+  EXPECT_THAT(html, HasSubstr("eval/x.json is damaged"));
+}
+
 TEST(RunReport, ARunThatHasJustBegunIsReadable) {
   TempDir dir;
   make_run(dir / "a", "byol", "0.1");

@@ -36,11 +36,23 @@ env -u HOME -u XDG_CACHE_HOME -u EBCLR_DATA "$EBCLR" train "${SMALL_EBCLR[@]}" -
 expect_error 2 "pass --data-root" env -u HOME -u XDG_CACHE_HOME -u EBCLR_DATA "$EBCLR" data list
 rm -rf run
 env -u XDG_CACHE_HOME -u EBCLR_DATA HOME=/proc/nowhere "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1 --out run
+[ "$(final_weights run)" = "$want" ] || fail "other weights with a HOME that cannot be written"
 env -u XDG_CACHE_HOME -u EBCLR_DATA HOME=/proc/nowhere "$EBCLR" data list >/dev/null || fail "data list, HOME not writable"
+# A folder of pictures, small enough to need no cache file, then one that is asked for.
+mkdir photos
+for i in 1 2 3 4 5 6 7 8; do { printf 'P6\n16 16\n255\n'; head -c 768 /dev/urandom; } >photos/$i.ppm; done
+FOLDER=(--data photos --image-size 16 --epochs 1 --quiet --threads 1 --set encoder.width=8 --set head.out=8
+  --set train.batch_size=4 --set buffer.size=8 --set sampler.steps=1)
+"$EBCLR" train "${FOLDER[@]}" --out home
+env -u HOME -u XDG_CACHE_HOME -u EBCLR_DATA "$EBCLR" train "${FOLDER[@]}" --out homeless || fail "a folder of pictures without HOME"
+[ "$(final_weights home)" = "$(final_weights homeless)" ] || fail "other weights of a folder without HOME"
+expect_error 2 "pass --data-root" env -u HOME -u XDG_CACHE_HOME -u EBCLR_DATA \
+  "$EBCLR" train "${FOLDER[@]}" --set data.cache=disk --out cached
 
 # Temporaries lie beside what they become: /tmp may be full or absent.
 rm -rf run
 TMPDIR=/proc/nowhere train run || fail "TMPDIR that is not there"
+[ "$(final_weights run)" = "$want" ] || fail "other weights without TMPDIR"
 mkdir full
 if mount -t tmpfs -o size=4k tmpfs full 2>/dev/null; then
   trap 'umount "$WORK/full"; rm -rf "$WORK"' EXIT
@@ -88,11 +100,18 @@ fi
 
 # Output that nobody reads, or that is closed.
 set +o pipefail
-"$EBCLR" data list 2>err.txt | head -1 >/dev/null
-[ ! -s err.txt ] || fail "data list | head: $(cat err.txt)"
 "$EBCLR" config keys 2>err.txt | head -1 >/dev/null
 [ ! -s err.txt ] || fail "config keys | head: $(cat err.txt)"
 set -o pipefail
+# A reader that is gone before the first word; what is printed at once would not notice `head`.
+exec 3> >(exit 0)
+sleep 0.3
+for command in "data list" "config keys" "--help"; do
+  code=0
+  env --default-signal=PIPE "$EBCLR" $command >&3 2>err.txt || code=$?
+  [ "$code" = 141 ] && [ ! -s err.txt ] || fail "$command into a closed pipe: exit code $code, '$(cat err.txt)'"
+done
+exec 3>&-
 code=0
 "$EBCLR" config keys >&- 2>err.txt || code=$?
 [ "$code" -le 1 ] || fail "closed stdout: exit code $code, $(cat err.txt)"
@@ -110,14 +129,20 @@ fi
 # A clock that goes backwards while a run is resumed.
 if command -v faketime >/dev/null; then
   rm -rf run
-  "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1 --out run
-  faketime '2001-01-01 00:00:00' "$EBCLR" train --resume run --epochs 2 --quiet --threads 1 || fail "resumed in the past"
-  grep -q '^2001' run/train.log || fail "the clock was not turned back"
+  train run
+  cp -r run past
+  "$EBCLR" train --resume run --epochs 2 --quiet --threads 2
+  faketime '2001-01-01 00:00:00' "$EBCLR" train --resume past --epochs 2 --quiet --threads 2 || fail "resumed in the past"
+  grep -q '^2001' past/train.log || fail "the clock was not turned back"
+  [ "$(final_weights past)" = "$(final_weights run)" ] || fail "other weights with a clock set back"
 else
   echo "strange: faketime is not here; a clock that goes backwards was not tried"
 fi
 
-# A processor without AVX2, as qemu imitates one: the engine steps aside by itself.
+# A processor without AVX2, masked and as qemu imitates one: the engine steps aside by itself.
+rm -rf run
+EBCLR_INSTRUCTIONS=none train run || fail "without AVX2, masked"
+grep -q "torch (this processor has no AVX2" run/train.log || fail "the log does not say why torch runs the encoder"
 if command -v qemu-x86_64 >/dev/null; then
   rm -rf run
   # The program proper: what a launcher starts would run on the real processor again.

@@ -51,6 +51,10 @@ expect_error 2 "--run RUN" bash -c "mv run elsewhere && '$EBCLR' search photos.i
 "$EBCLR" search photos.idx photos/10.png --run elsewhere >/dev/null 2>&1 || fail "search with --run"
 expect_error 2 "cannot be read" "$EBCLR" search photos.idx photos/bad.png --run elsewhere
 expect_error 2 "no such index" "$EBCLR" duplicates none.idx
+mkfifo pipe.idx
+for command in duplicates outliers browse; do expect_error 2 "is a pipe" timeout 60 "$EBCLR" $command pipe.idx; done
+expect_error 2 "is a pipe" timeout 60 "$EBCLR" index elsewhere --data photos --out pipe.idx
+expect_error 2 "is a pipe" timeout 60 "$EBCLR" fid elsewhere --inception pipe.idx
 head -c 5000 photos.idx >half.idx
 expect_error 2 "damaged" "$EBCLR" duplicates half.idx
 cp photos.idx bad.idx

@@ -129,6 +129,16 @@ TEST_F(Watched, DamageIsCountedAndLivedWith) {
   EXPECT_FALSE(view.sample(2));
 }
 
+TEST_F(Watched, NestingHasABound) {
+  const std::string deep = std::string(200000, '[') + std::string(200000, ']');
+  append(folder / "summary.json", "{\"finished\":" + deep + "}");
+  append(folder / "eval/x.json", "{\"judge\":\"knn\",\"points\":" + deep + "}");
+  write(line(1, 1));
+  look(view);
+  EXPECT_EQ(view.status()["accuracy"].size(), 0u);
+  EXPECT_THAT(curves(view)["x"]["step"], ElementsAre(1));
+}
+
 TEST_F(Watched, NullIsAGap) {
   write(line(1, 1) + "{\"step\":2,\"epoch\":0.2,\"loss\":null,\"seconds\":4,\"forward_units\":58}\n" +
         line(3, 3));

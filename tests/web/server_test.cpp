@@ -104,6 +104,18 @@ TEST(Server, AnswersKnownPathsOnly) {
   EXPECT_EQ(ask(server->port(), "/big").size() > 3u << 20, true);
 }
 
+TEST(Server, SaysTheSameWithoutANetwork) {
+  const auto server = make_server();
+  for (const char* target : {"/", "/echo?a=%41&b", "/nothing", "/bad", "x"}) {
+    const std::string request = "GET " + std::string(target) + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    Wire wire(server->port());
+    wire.say(request);
+    EXPECT_EQ(server->reply_to(request), wire.hear()) << target;
+  }
+  EXPECT_EQ(server->reply_to("GET / HTTP/1.1\r\nHost: localhost\r\n"), "") << "not complete";
+  EXPECT_EQ(server->reply_to("GET /" + std::string(5000, 'a') + " HTTP/1.1\r\n\r\n"), "") << "too long";
+}
+
 TEST(Server, UnderstandsGetOnly) {
   const auto server = make_server();
   for (const char* method : {"POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"})

@@ -1,0 +1,41 @@
+#include "core/json.h"
+
+#include <nlohmann/json.hpp>
+
+namespace ebclr::core {
+namespace {
+
+// Brackets count only outside of strings; a text that is no JSON may be misread here and is refused later.
+bool too_deep(std::string_view text) {
+  int depth = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quoted) {
+      if (c == '\\') ++i;
+      quoted = c != '"';
+    } else if (c == '"') {
+      quoted = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxJsonDepth) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+nlohmann::json parse_json(std::string_view text) {
+  // The parser takes a zero byte for the end of the text, whatever follows.
+  if (too_deep(text) || text.find('\0') != std::string_view::npos)
+    return nlohmann::json(nlohmann::json::value_t::discarded);
+  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+int64_t whole_number(const nlohmann::json& number) {
+  return number.get_ref<const int64_t&>();
+}
+
+}  // namespace ebclr::core
