@@ -111,9 +111,12 @@ std::string start(const py::object& config, const py::object& out, const py::obj
     options.threads = at::get_num_threads();
     auto sets = run::load_images(folder, resolved.data);
     if (resumed) run::check_same_images(folder, sets.list, resolved.data.source);
-    train::Trainer trainer({.folder = folder, .config = resolved, .resume = resumed, .engine = options},
+    train::Trainer trainer({.folder = folder,
+                            .config = resolved,
+                            .list = std::move(sets.list),
+                            .resume = resumed,
+                            .engine = options},
                            std::make_shared<data::ImageSet>(std::move(sets.train)), watch);
-    if (!resumed) run::write_image_list(folder, sets.list);
     trainer.run(watch.stop);
   }
   watch.rethrow();

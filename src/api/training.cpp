@@ -137,7 +137,7 @@ run::Config resumed(const Configuration& configuration, const std::filesystem::p
 struct Training::Impl {
   api::Watch watch;
   std::atomic<bool> stop{false};
-  data::ImageSet test;  // of the monitor
+  eval::KnnMonitor monitor;
   std::unique_ptr<train::Trainer> trainer;
 
   explicit Impl(std::shared_ptr<Observer> observer) : watch(std::move(observer)) {}
@@ -155,7 +155,8 @@ struct Training::Impl {
     if (o.sampler && (o.method || config.method.name != "ebclr"))
       api::input_error("[training] TrainingOptions::sampler is for EBCLR; this is another method");
     std::shared_ptr<data::ImageSet> images;
-    data::ImageList list;
+    data::ImageSet test;
+    train::TrainerOptions options;
     if (o.images.pixels.defined()) {
       images = std::make_shared<data::ImageSet>(api::to_internal(o.images));
       config.data.source.clear();
@@ -166,13 +167,13 @@ struct Training::Impl {
       auto sets = run::load_images({o.folder}, config.data);
       if (o.resume) run::check_same_images({o.folder}, sets.list, config.data.source);
       for (const auto& note : sets.train.notes) watch.on_warning(note);
-      list = std::move(sets.list);
+      options.list = std::move(sets.list);
       images = std::make_shared<data::ImageSet>(std::move(sets.train));
       test = std::move(sets.test);
     }
     for (const auto& w : configuration.warnings()) watch.on_warning(w);
+    monitor = make_monitor(config, *images, test);  // before there is a folder
 
-    train::TrainerOptions options;
     options.folder.root = o.folder;
     options.config = config;
     options.resume = o.resume;
@@ -187,24 +188,20 @@ struct Training::Impl {
       options.make_sampler = [sampler = o.sampler](const auto&) { return api::to_internal(sampler); };
     options.loader_threads = at::get_num_threads();
     trainer = std::make_unique<train::Trainer>(std::move(options), images, watch);
-    if (!o.resume) run::write_image_list({o.folder}, list);
-    set_monitor(config, *images);
+    if (monitor) trainer->set_monitor([this] { return monitor(trainer->method().encoder()); });
   }
 
-  /// Labelled images to watch training by: the probe's, else the run's own.
-  void set_monitor(const run::Config& config, const data::ImageSet& images) {
-    if (config.monitor.knn_every == 0) return;
+  /// Watches training by labelled images: the probe's, else the run's own.
+  static eval::KnnMonitor make_monitor(const run::Config& config, const data::ImageSet& images,
+                                       const data::ImageSet& test) {
+    if (config.monitor.knn_every == 0) return {};
     const eval::KnnMonitorOptions knn{
         .train = config.monitor.train, .test = config.monitor.test, .seed = config.train.seed};
-    auto& encoder = trainer->method().encoder();
-    if (config.monitor.probe.empty()) {
-      trainer->set_monitor(eval::make_knn_monitor(encoder, images, test, knn));
-      return;
-    }
+    if (config.monitor.probe.empty()) return eval::make_knn_monitor(images, test, knn);
     const auto probe = data::load_probe(config.monitor.probe,
                                         {.image_size = images.height(), .grayscale = images.channels() == 1},
                                         config.train.seed);
-    trainer->set_monitor(eval::make_knn_monitor(encoder, probe.train, probe.test, knn));
+    return eval::make_knn_monitor(probe.train, probe.test, knn);
   }
 };
 

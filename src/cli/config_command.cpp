@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/answer.h"
 #include "cli/config_options.h"
 #include "core/error.h"
 #include "run/shipped.h"
@@ -76,7 +77,7 @@ void add_config_commands(CLI::App& app) {
                  from == "default" ? "" : "# " + from);
     }
     if (*json) {
-      fmt::print("{}\n", out.dump(2));
+      print_answer(out);
     } else {
       fmt::print("\n# learning rate in effect: {}\n", c.effective_lr());
     }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/answer.h"
 #include "cli/eval_command.h"
 #include "cli/eval_options.h"
 #include "cli/progress.h"
@@ -85,7 +86,7 @@ void run_curve(CurveArgs& a) {
              {"notes", result.notes}};
     for (size_t i = 0; i < rows.size(); ++i)
       out["points"].push_back(to_json(curve.points[i], rows[i].score.interval));
-    fmt::print("{}\n", out.dump(2));
+    print_answer(out);
     return;
   }
   fmt::print("{} on {}, {} ({})\n\n", source.run, curve.data, curve.judge, rows.front().label);
@@ -159,7 +160,7 @@ void run_compare(const CompareArgs& a) {
                              {"efficiency_forward_units", to_json(e.forward_units)}});
     }
     if (!a.plot.empty()) out["picture"] = a.plot;
-    fmt::print("{}\n", out.dump(2));
+    print_answer(out);
     return;
   }
   fmt::print(

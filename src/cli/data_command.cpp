@@ -11,6 +11,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/answer.h"
 #include "cli/data_options.h"
 #include "core/error.h"
 #include "core/files.h"
@@ -57,7 +58,7 @@ void list(const std::filesystem::path& root, bool json) {
                      {"description", e.description},
                      {"present", e.present},
                      {"folder", e.folder.string()}});
-    fmt::print("{}\n", out.dump(2));
+    print_answer(out);
     return;
   }
   for (const auto& e : entries) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/answer.h"
 #include "cli/eval_options.h"
 #include "cli/progress.h"
 #include "cli/ranks.h"
@@ -166,7 +167,7 @@ void run_judges(EvalArgs& a, const Judges& judges, const std::shared_ptr<dist::G
                        {"pictures", pictures},
                        {"rows", nlohmann::json::array()}};
     for (const auto& r : rows) out["rows"].push_back(eval::to_json(r, sets.class_names));
-    fmt::print("{}\n", out.dump(2));
+    print_answer(out);
     return;
   }
   fmt::print("{} ({}, trained on {}){} {}: {} train and {} test images, {} classes\n", source.run,

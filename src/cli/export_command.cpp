@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/answer.h"
 #include "cli/runtime.h"
 #include "core/error.h"
 #include "core/files.h"
@@ -57,14 +58,13 @@ void export_run(const ExportArgs& a) {
   const auto metadata = exporting::describe_run(run, model, network, EBCLR_VERSION);
   const auto result = exporting::export_network(network, format, metadata, model.image_shape, a.out);
   if (a.json) {
-    fmt::print("{}\n", nlohmann::ordered_json{{"out", a.out},
-                                              {"format", a.format},
-                                              {"part", a.part},
-                                              {"bytes", result.bytes},
-                                              {"images_compared", result.images},
-                                              {"largest_difference", result.error},
-                                              {"python", result.python}}
-                           .dump(2));
+    print_answer(nlohmann::ordered_json{{"out", a.out},
+                                        {"format", a.format},
+                                        {"part", a.part},
+                                        {"bytes", result.bytes},
+                                        {"images_compared", result.images},
+                                        {"largest_difference", result.error},
+                                        {"python", result.python}});
     return;
   }
   fmt::print(

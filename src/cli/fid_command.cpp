@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/answer.h"
 #include "cli/progress.h"
 #include "cli/runtime.h"
 #include "core/error.h"
@@ -62,7 +63,7 @@ void print_json(const FidArgs& a, const run::Run& run, const fid::FrechetResult&
     j["classifier_cached"] = r.classifier_cached;
   }
   if (!a.out.empty()) j["out"] = a.out;
-  fmt::print("{}\n", j.dump(2));
+  print_answer(j);
 }
 
 void print_distance(const FidArgs& a, const run::Run& run, const fid::FrechetResult& r) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/answer.h"
 #include "cli/commit.h"
 #include "cli/progress.h"
 #include "cli/runtime.h"
@@ -72,7 +73,7 @@ void write_report(ReportArgs& a) {
   }
   core::write_atomically(out, html, "report");
   if (a.json) {
-    fmt::print("{}\n", nlohmann::json{{"file", a.out}, {"bytes", html.size()}, {"runs", a.runs}}.dump(2));
+    print_answer(nlohmann::json{{"file", a.out}, {"bytes", html.size()}, {"runs", a.runs}});
   } else {
     fmt::print("wrote {} ({})\n", a.out, core::human_bytes(static_cast<double>(html.size())));
   }

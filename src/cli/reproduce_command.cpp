@@ -15,12 +15,14 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "cli/answer.h"
 #include "cli/commit.h"
 #include "cli/plan_board.h"
 #include "cli/runtime.h"
 #include "cli/watch_command.h"
 #include "core/error.h"
 #include "core/files.h"
+#include "core/json.h"
 #include "core/text.h"
 #include "data/catalog.h"
 #include "data/fetch.h"
@@ -327,7 +329,7 @@ class Reproduction {
         core::usage_error(kReproduce, fmt::format("no run '{}' in this plan (or not yet, before its study is "
                                                   "tuned); --plan --json lists them",
                                                   name));
-    if (a_.json && a_.runs.empty()) fmt::print("{}\n", json_.dump(2));
+    if (a_.json && a_.runs.empty()) print_answer(json_);
     if (failed_ > 0)
       core::run_error(kReproduce,
                       fmt::format("{} runs failed; the reports name them, and the same command tries "
@@ -362,10 +364,12 @@ class Reproduction {
       return {{.trials = tuned.trials}, "not tuned: " + tuned.unfinished};
     }
     return {tuned,
-            fmt::format("Settings were chosen by trials, as many for each row, with a seed of their own "
-                        "({}), judged by {} on {} % of the train images of {}; no test image was seen",
-                        trials->runs.front().config.train.seed, trials->study.judges.front(),
-                        trials->judging.held_out_percent, trials->runs.front().config.data.source)};
+            fmt::format(
+                "Settings were chosen by trials, as many for each row, with a seed of their own "
+                "({}), judged by {} on {} train images of {} that no trial learnt from; no test image was "
+                "seen",
+                trials->runs.front().config.train.seed, trials->study.judges.front(),
+                trials->runs.front().config.data.validation, trials->runs.front().config.data.source)};
   }
 
   // Those runs of a plan that were asked for by name; the report is left to whoever does the whole.
@@ -510,7 +514,7 @@ void work(const std::string& file, const RuntimeOptions& options) {
   const auto runtime = apply(options);
   study::RunSpec spec;
   try {
-    spec = study::spec_from_json(nlohmann::json::parse(core::read_text(file, kReproduce)));
+    spec = study::spec_from_json(core::parse_json(core::read_text(file, kReproduce)));
   } catch (const nlohmann::json::exception& e) {
     core::usage_error(kReproduce, fmt::format("{}: not the description of a run ({})", file, e.what()));
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/answer.h"
 #include "cli/data_options.h"
 #include "cli/ranks.h"
 #include "cli/runtime.h"
@@ -91,15 +92,14 @@ void sample(SampleArgs a) {
   const double before = result.energy_start.mean().item<double>(),
                after = result.energy_end.mean().item<double>();
   if (a.json) {
-    fmt::print("{}\n", nlohmann::ordered_json{{"out", a.out},
-                                              {"count", grid.size(0)},
-                                              {"steps", a.steps},
-                                              {"init", a.init},
-                                              {"moved", moved},
-                                              {"energy_start", before},
-                                              {"energy_end", after},
-                                              {"out_of_range", result.out_of_range}}
-                           .dump(2));
+    print_answer(nlohmann::ordered_json{{"out", a.out},
+                                        {"count", grid.size(0)},
+                                        {"steps", a.steps},
+                                        {"init", a.init},
+                                        {"moved", moved},
+                                        {"energy_start", before},
+                                        {"energy_end", after},
+                                        {"out_of_range", result.out_of_range}});
   } else {
     fmt::print(
         "{}: {} samples, mean energy {:.3f} -> {:.3f} in {} steps, pixels moved by {:.1f} % of their range, "

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/answer.h"
 #include "cli/progress.h"
 #include "cli/runtime.h"
 #include "cli/table.h"
@@ -74,7 +75,7 @@ void judge_strangers(const StrangersArgs& a) {
                             {"neighbour", r.neighbour},
                             {"mahalanobis", r.mahalanobis},
                             {"combined", r.combined}});
-    fmt::print("{}\n", j.dump(2));
+    print_answer(j);
     return;
   }
   fmt::print("AUROC of telling strangers from {} {} images of {} (0.5 is chance)\n\n", own.size(), own.split,

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/answer.h"
 #include "cli/finetune_command.h"
 #include "cli/progress.h"
 #include "cli/ranks.h"
@@ -63,6 +64,8 @@ Plan plan_resume(const TrainArgs& a, std::vector<std::string>& warnings) {
         "--resume takes everything from the run folder; --config, --out, --budget and --probe do not go "
         "with it");
   Plan p{.folder = {a.resume}};
+  std::error_code ec;
+  if (fs::is_directory(a.resume, ec)) train::check_run_folder(p.folder, /*resume=*/true);
   // Only the length of a run and the place of its images may change on the way; anything else would not be
   // the same run.
   p.layers = {run::read_run_layer(run::Run::open(a.resume).folder().config())};
@@ -179,21 +182,18 @@ void choose_length(Plan& p, std::vector<run::Layer>& chosen, const data::ImageSe
   if (!quiet) fmt::print("expected end: about {} ({} of training)\n", clock, core::human_seconds(all));
 }
 
-// Labelled images to watch training by: the probe's, else the run's own.
-void set_monitor(train::Trainer& trainer, const run::Config& config, const data::ImageSet& images,
-                 const data::ImageSet& test, int threads) {
-  if (config.monitor.knn_every == 0) return;
+// Watches training by labelled images: the probe's, else the run's own. Empty where nobody asked for it.
+eval::KnnMonitor make_monitor(const run::Config& config, const data::ImageSet& images,
+                              const data::ImageSet& test, int threads) {
+  if (config.monitor.knn_every == 0) return {};
   const eval::KnnMonitorOptions options{
       .train = config.monitor.train, .test = config.monitor.test, .seed = config.train.seed};
-  if (!config.monitor.probe.empty()) {
-    const auto probe = data::load_probe(
-        config.monitor.probe,
-        {.image_size = images.height(), .grayscale = images.channels() == 1, .threads = threads},
-        config.train.seed);
-    trainer.set_monitor(eval::make_knn_monitor(trainer.method().encoder(), probe.train, probe.test, options));
-    return;
-  }
-  trainer.set_monitor(eval::make_knn_monitor(trainer.method().encoder(), images, test, options));
+  if (config.monitor.probe.empty()) return eval::make_knn_monitor(images, test, options);
+  const auto probe = data::load_probe(
+      config.monitor.probe,
+      {.image_size = images.height(), .grayscale = images.channels() == 1, .threads = threads},
+      config.train.seed);
+  return eval::make_knn_monitor(probe.train, probe.test, options);
 }
 
 void train(TrainArgs a, const std::shared_ptr<dist::Group>& ranks) {
@@ -264,19 +264,22 @@ void perform(Training t, const TrainingOptions& o, const Runtime& runtime, train
   const bool leads = ranks->rank() == 0;
   auto images = std::make_shared<data::ImageSet>(std::move(t.sets.train));
   const std::string root = t.folder.root.string();
+  // Before there is a folder: a run whose probe cannot be read has not begun.
+  const auto monitor =
+      leads ? make_monitor(t.config, *images, t.sets.test, runtime.threads) : eval::KnnMonitor{};
   LivePage page(leads ? o.watch : WatchOptions{}, {t.folder.root}, root);
   train::Trainer trainer({.folder = t.folder,
                           .config = t.config,
+                          .list = std::move(t.sets.list),
                           .resume = t.resume,
                           .device = runtime.device,
                           .engine = runtime.engine,
                           .ranks = ranks,
                           .loader_threads = runtime.threads},
                          images, progress);
-  if (!t.resume && leads) run::write_image_list(t.folder, t.sets.list);
   for (const auto& problem : t.sets.problems)
     trainer.log(fmt::format("unreadable: {}: {}", problem.path, problem.reason));
-  if (leads) set_monitor(trainer, t.config, *images, t.sets.test, runtime.threads);
+  if (monitor) trainer.set_monitor([&] { return monitor(trainer.method().encoder()); });
   catch_interrupts(ranks->alone() ? 0 : 5);
   const auto outcome = trainer.run(interrupted());
   std::optional<index::Tuned> tuned;
@@ -293,7 +296,7 @@ void perform(Training t, const TrainingOptions& o, const Runtime& runtime, train
                                 {"unreadable", nlohmann::ordered_json::array()}};
     for (const auto& f : t.sets.problems) j["unreadable"].push_back({{"file", f.path}, {"reason", f.reason}});
     if (tuned) add_tuned(j, *tuned);
-    fmt::print("{}\n", j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    print_answer(j);
   }
   if (!outcome.finished) {
     if (leads)

@@ -11,6 +11,7 @@
 #include "core/csv.h"
 #include "core/error.h"
 #include "core/files.h"
+#include "core/json.h"
 #include "eval/metrics.h"
 
 namespace ebclr::eval {
@@ -65,12 +66,15 @@ Efficiency relative_efficiency(std::vector<CurvePoint> reference, std::vector<Cu
   }
   CurvePoint before{};  // the start of training, where nothing was spent
   CurvePoint at = {kNever, kNever, kNever, 0};
-  for (const auto& p : reference) {
-    if (trained(p) && p.accuracy >= e.target) {
-      e.reached = at = p;
+  for (auto p = reference.begin(); p != reference.end(); ++p) {
+    // A lucky checkpoint that later ones fall clearly short of has not got there.
+    const bool lasts =
+        std::none_of(p, reference.end(), [&](const auto& q) { return clearly_above(last, q); });
+    if (trained(*p) && p->accuracy >= e.target && lasts) {
+      e.reached = at = *p;
       break;
     }
-    before = p;
+    before = *p;
   }
   const auto ratio = [](double low, double high, double all) -> std::optional<Bracket> {
     if (!(all > 0)) return std::nullopt;
@@ -110,19 +114,16 @@ void write_curve(const std::filesystem::path& file, const Curve& curve) {
                            {"correct", p.correct},
                            {"total", p.total}});
   }
-  std::error_code error;
-  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), error);
-  if (error) {
-    core::run_error("eval.curve",
-                    fmt::format("cannot create {} ({})", file.parent_path().string(), error.message()));
-  }
-  core::write_atomically(file, j.dump(2) + "\n", "eval.curve");
+  if (file.has_parent_path()) core::make_folder(file.parent_path(), "eval.curve");
+  // The name of a folder of images need not be UTF-8.
+  const auto text = j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+  core::write_atomically(file, text + "\n", "eval.curve");
 }
 
 Curve read_curve(const std::filesystem::path& file) {
   const std::string text = core::read_text(file, "eval.curve");
   try {
-    const auto j = nlohmann::json::parse(text);
+    const auto j = core::parse_json(text);  // what is no JSON throws at the first look into it
     const auto word = [&](const char* key) { return j.at(key).get<std::string>(); };
     const auto whole = [&](const nlohmann::json& from, const char* key) {
       const double v = from.at(key).get<double>();

@@ -114,8 +114,8 @@ Adapted adapt(data::ImageSet set, int64_t channels, const std::vector<int64_t>& 
   return out;
 }
 
-std::function<double()> make_knn_monitor(nn::Encoder& encoder, const data::ImageSet& train,
-                                         const data::ImageSet& test, const KnnMonitorOptions& options) {
+KnnMonitor make_knn_monitor(const data::ImageSet& train, const data::ImageSet& test,
+                            const KnnMonitorOptions& options) {
   auto complain = [&](const std::string& what) {
     core::usage_error("eval.monitor", what + "; switch it off with monitor.knn_every=0");
   };
@@ -140,7 +140,7 @@ std::function<double()> make_knn_monitor(nn::Encoder& encoder, const data::Image
   knn.k = std::min(knn.k, sets->train.size());
   const int64_t classes = std::max(
       {train.classes(), train.labels.max().item<int64_t>() + 1, sets->test.labels.max().item<int64_t>() + 1});
-  return [&encoder, sets, knn, classes] {
+  return [sets, knn, classes](nn::Encoder& encoder) {
     const Labelled known{features(encoder, sets->train), sets->train.labels};
     const Labelled asked{features(encoder, sets->test), sets->test.labels};
     return knn_score(known, asked, classes, knn).accuracy;

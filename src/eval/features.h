@@ -51,10 +51,13 @@ struct KnnMonitorOptions {
   KnnOptions knn = {};  ///< K is lowered to the size of a small train subset
 };
 
-/// A function that returns the kNN accuracy of the encoder as it is when called. It uses no randomness and
+/// A function that returns the kNN accuracy of an encoder as it is when called. It uses no randomness and
 /// restores the encoder's mode, so training goes on as if it had not been there. Without test images a tenth
-/// of train is held out. The encoder must outlive it.
-std::function<double()> make_knn_monitor(nn::Encoder& encoder, const data::ImageSet& train,
-                                         const data::ImageSet& test, const KnnMonitorOptions& options = {});
+/// of train is held out.
+using KnnMonitor = std::function<double(nn::Encoder&)>;
+/// Throws Error for images that cannot be watched by; asks for no encoder, so that this is known before a run
+/// begins.
+KnnMonitor make_knn_monitor(const data::ImageSet& train, const data::ImageSet& test,
+                            const KnnMonitorOptions& options = {});
 
 }  // namespace ebclr::eval

@@ -50,7 +50,7 @@ std::string settings_of(const CurveOptions& o, const std::string& judge, const s
       if (n.protocol == protocol) text = label(n);
   }
   if (o.data.limit > 0) text += fmt::format(", {} train images", o.data.limit);
-  if (o.held_out > 0) text += fmt::format(", judged on {:g} % of them", 100 * o.held_out);
+  if (o.data.validation > 0) text += fmt::format(", judged on {} other train images", o.data.validation);
   if (o.data.limit_test > 0) text += fmt::format(", {} test images", o.data.limit_test);
   return text + "; untrained with statistics of train images";
 }

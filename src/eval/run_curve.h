@@ -24,7 +24,6 @@ struct CurveOptions {
   JudgeOptions judging;      ///< one curve for each judge and protocol of it
   CurvePoints points = CurvePoints::kAll;
   bool grayscale = false;  ///< convert colour images for a grey encoder
-  double held_out = 0;     ///< above 0: judged on this part of the train images, by class; test is not read
   engine::Placement placement = {};
   Progress progress = {};  ///< may throw to end the work
   /// Called before each point with its number, and how many there will be; may throw too.

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/json.h"
 #include "core/rng.h"
 
 namespace ebclr::run {
@@ -113,14 +114,21 @@ nlohmann::json to_json(const Position& p) {
 
 constexpr std::string_view kClock = "clock.jsonl";
 
+// The clock is worth less than any checkpoint: one that is absent or cannot be read spoils none.
+std::string clock_text(const fs::path& folder) {
+  try {
+    return core::read_text(folder / kClock, kCheckpointComponent);
+  } catch (const core::Error&) {
+    return "";
+  }
+}
+
 // The training clock of a checkpoint; the last line about it counts.
 double seconds_of(const fs::path& folder, const CheckpointId& id) {
   double seconds = 0;
-  std::error_code ec;
-  if (!fs::exists(folder / kClock, ec)) return seconds;
-  std::istringstream in(core::read_text(folder / kClock, kCheckpointComponent));
+  std::istringstream in(clock_text(folder));
   for (std::string line; std::getline(in, line);) {
-    const auto j = nlohmann::json::parse(line, nullptr, false);
+    const auto j = core::parse_json(line);
     const auto is = [&](const char* key, int64_t value) {
       return j.contains(key) && j[key].is_number_integer() && j[key].get<int64_t>() == value;
     };
@@ -147,7 +155,7 @@ nlohmann::json parse_state(const std::map<std::string, std::string>& metadata, c
   const auto it = metadata.find("state");
   if (it == metadata.end())
     core::usage_error(kCheckpointComponent, fmt::format("{}: not a checkpoint of ebclr", path.string()));
-  auto state = nlohmann::json::parse(it->second, nullptr, false);
+  auto state = core::parse_json(it->second);
   if (!state.is_object() || !state.contains("format") || !state.contains("position"))
     core::usage_error(kCheckpointComponent, fmt::format("{}: its state cannot be read", path.string()));
   if (state["format"] != kFormat)
@@ -259,10 +267,21 @@ std::vector<nlohmann::json> parts_of(const nlohmann::json& about) {
   return {about};
 }
 
+// Rows of a tensor from the parts that hold them.
+torch::Tensor joined(const std::vector<torch::Tensor>& rows, const fs::path& path) {
+  const auto& first = rows[0];
+  for (const auto& t : rows)
+    if (t.scalar_type() != first.scalar_type() || t.sizes().slice(1) != first.sizes().slice(1))
+      core::usage_error(kCheckpointComponent,
+                        fmt::format("{}: parts of its replay buffer do not fit each other", path.string()));
+  return rows.size() == 1 ? first : torch::cat(rows);
+}
+
 // The rows of a buffer's tensors that belong to these slots; `slots` gets the number of all.
 core::SafeTensors read_slots(const CheckpointFile& file, const nlohmann::json& about, const SlotRange& range,
                              int64_t& slots) {
   std::map<std::string, std::vector<torch::Tensor>> pieces;
+  std::set<fs::path> read;
   core::SafeTensors out;
   slots = 0;
   for (const auto& part : parts_of(about)) {
@@ -274,17 +293,23 @@ core::SafeTensors read_slots(const CheckpointFile& file, const nlohmann::json& a
     slots += std::max(known, int64_t{0});
     if (!wanted) continue;
     // The name alone: what a checkpoint says must not lead out of its folder.
-    auto content =
-        read_part(file.path.parent_path() / fs::path(part["file"].get<std::string>()).filename(), part);
+    const auto path = file.path.parent_path() / fs::path(part["file"].get<std::string>()).filename();
+    if (!read.insert(path).second)
+      core::usage_error(kCheckpointComponent,
+                        fmt::format("{}: names {} twice", file.path.string(), path.filename().string()));
+    auto content = read_part(path, part);
     for (auto& [name, tensor] : content.tensors) {
-      const int64_t rows = tensor.dim() == 0 ? 0 : tensor.size(0);
+      if (tensor.dim() == 0)
+        core::usage_error(kCheckpointComponent,
+                          fmt::format("{}: '{}' of its replay buffer has no rows", file.path.string(), name));
+      const int64_t rows = tensor.size(0);
       if (known < 0) slots = std::max(slots, rows);
       pieces[name].push_back(tensor.slice(0, std::clamp(range.first - first, int64_t{0}, rows),
                                           std::clamp(range.end - first, int64_t{0}, rows)));
     }
     out.metadata = std::move(content.metadata);
   }
-  for (const auto& [name, list] : pieces) out.tensors[name] = list.size() == 1 ? list[0] : torch::cat(list);
+  for (const auto& [name, list] : pieces) out.tensors[name] = joined(list, file.path);
   return out;
 }
 
@@ -299,12 +324,16 @@ Snapshot read_checkpoint(const CheckpointFile& file, bool with_buffer, const Slo
       stored->second != checksum(out.tensors, out.tensors.metadata["state"]))
     core::usage_error(kCheckpointComponent,
                       fmt::format("{}: checksum does not fit; the file is damaged", file.path.string()));
+  const auto incomplete = [&] {
+    core::usage_error(kCheckpointComponent, fmt::format("{}: its state is incomplete", file.path.string()));
+  };
   try {
     out.position = to_position(state.at("position"), file.path.parent_path());
     out.small = state.at("small");
   } catch (const nlohmann::json::exception&) {
-    core::usage_error(kCheckpointComponent, fmt::format("{}: its state is incomplete", file.path.string()));
+    incomplete();
   }
+  if (!out.small.is_object() && !out.small.is_null()) incomplete();
   if (with_buffer && state.contains("buffer"))
     out.buffer = read_slots(file, state["buffer"], slots, out.slots);
   return out;

@@ -18,8 +18,10 @@ namespace {
 
 constexpr std::string_view kConfigComponent = "config";
 constexpr uint64_t kMaxConfig = 1 << 20;
-// What the configuration of a run ends in, so that one that was cut is noticed; version 1.0 wrote none.
-constexpr std::string_view kEndOfDocument = "...", kLastKeyOfVersion1 = "\n  test: ";
+// What the configuration of a run ends in, so that one that was cut is noticed. Version 1.0 wrote none: its
+// files have its last key, and none that came with the end, one of which stands far before that key.
+constexpr std::string_view kEndOfDocument = "...",
+                           kLastKeyOfVersion1 = "\n  test: ", kKeyAfterVersion1 = "\n  healthy: ";
 
 const Field* find_field(const std::string& key) {
   for (const auto& f : fields())
@@ -195,7 +197,8 @@ Layer read_run_layer(const std::filesystem::path& file) {
   std::vector<std::string> warnings;
   const std::string text = core::read_text(file, kConfigComponent, kMaxConfig);
   const bool ended = text.ends_with(fmt::format("\n{}\n", kEndOfDocument));
-  if (!ended && text.find(kLastKeyOfVersion1) == std::string::npos)
+  const auto has = [&](std::string_view key) { return text.find(key) != std::string::npos; };
+  if (!ended && (!has(kLastKeyOfVersion1) || has(kKeyAfterVersion1)))
     core::usage_error(
         kConfigComponent,
         fmt::format("{}: is not whole (its last line must be \"{}\"); take it from where the run "

@@ -24,22 +24,36 @@ const TorchValue& dict_at(const TorchValue& value, std::string_view key, const f
   return *found;
 }
 
+const torch::Tensor& tensor_at(const TorchValue& state, const std::string& name, torch::IntArrayRef shape,
+                               const fs::path& path) {
+  const auto* found = state.find(name);
+  if (!found || !found->tensor())
+    core::usage_error(kImportComponent,
+                      fmt::format("{}: '{}' is missing; does the configuration belong to this checkpoint?",
+                                  path.string(), name));
+  if (found->tensor()->sizes() != shape)
+    core::usage_error(kImportComponent, fmt::format("{}: '{}' has another shape than the configuration says",
+                                                    path.string(), name));
+  return *found->tensor();
+}
+
+// Asked before anything is built for a file: it must hold what makes the networks large. `head` may be null.
+void require_large_weights(const Config& config, const TorchValue& encoder, const TorchValue* head,
+                           const fs::path& path) {
+  for (const auto& [name, shape] : large_weights(config.method.encoder, config.method.head)) {
+    const auto dot = name.find('.');
+    const auto* state = name.starts_with("encoder.") ? &encoder : head;
+    if (state) tensor_at(*state, name.substr(dot + 1), shape, path);
+  }
+}
+
 // Copies a state dict into the snapshot under `prefix`, checked against the module that it must fit.
 void take_state(const TorchValue& state, const torch::nn::Module& module, const std::string& prefix,
                 const fs::path& path, Snapshot& snapshot, const std::string& ignored = "") {
   std::vector<std::string> known;
   for (const auto& [name, target] : nn::state_of(module, "")) {
     known.push_back(name);
-    const auto* found = state.find(name);
-    if (!found || !found->tensor())
-      core::usage_error(kImportComponent,
-                        fmt::format("{}: '{}' is missing; does the configuration belong to this checkpoint?",
-                                    path.string(), name));
-    const auto tensor = found->tensor()->to(target.scalar_type());
-    if (tensor.sizes() != target.sizes())
-      core::usage_error(
-          kImportComponent,
-          fmt::format("{}: '{}' has another shape than the configuration says", path.string(), name));
+    const auto tensor = tensor_at(state, name, target.sizes(), path).to(target.scalar_type());
     snapshot.tensors.tensors["method/" + prefix + name] = tensor.contiguous();
   }
   for (const auto& [key, value] : *state.dict())
@@ -105,6 +119,7 @@ std::vector<std::string> import_torchvision(const fs::path& checkpoint, const fs
                            {"encoder.norm", "batch"},
                            {"encoder.activation", "relu"},
                            {"encoder.stem", "imagenet"}}}});
+  require_large_weights(config, state, nullptr, checkpoint);
   nn::Encoder encoder(config.method.encoder, 0);
   auto head_options = config.method.head;
   head_options.in = encoder.feature_dim();
@@ -124,7 +139,7 @@ std::vector<std::string> import_torchvision(const fs::path& checkpoint, const fs
 std::vector<std::string> import_released(const fs::path& checkpoint, const std::string& config_name,
                                          const fs::path& out) {
   std::vector<std::string> notes;
-  const auto config = resolve({read_layer(config_name, notes)});
+  const auto layer = read_layer(config_name, notes);
   const auto file = read_torch_file(checkpoint);
   const auto& value = file.root();
   if (!value.dict())
@@ -138,10 +153,13 @@ std::vector<std::string> import_released(const fs::path& checkpoint, const std::
     core::usage_error(kImportComponent,
                       fmt::format("{}: enc_state_dict has no conv1.weight", checkpoint.string()));
 
+  // The released configurations do not say how wide the network is.
+  const auto config =
+      resolve({layer, {checkpoint.string(), {{"encoder.width", std::to_string(stem->tensor()->size(0))}}}});
+  require_large_weights(config, enc, &proj, checkpoint);
   Snapshot snapshot;
   auto options = config.method.encoder;
   options.channels = stem->tensor()->size(1);
-  options.width = stem->tensor()->size(0);
   nn::Encoder encoder(options, 0);
   auto head_options = config.method.head;
   head_options.in = encoder.feature_dim();
@@ -154,9 +172,7 @@ std::vector<std::string> import_released(const fs::path& checkpoint, const std::
   if (const auto* v = value.find("runtime"); v && std::get_if<double>(&v->data))
     snapshot.position.seconds = std::get<double>(v->data);
 
-  auto written = config;
-  written.method.encoder.width = options.width;
-  write_imported(written, snapshot, out);
+  write_imported(config, snapshot, out);
   notes.push_back(
       "optimizer state and chains of the released code are not taken over: this run evaluates and samples, "
       "it does not resume");

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/files.h"
+#include "core/json.h"
 #include "core/text.h"
 #include "run/training_code.h"
 
@@ -88,7 +89,7 @@ std::vector<Session> read_sessions(const RunFolder& folder) {
   std::vector<Session> out;
   std::error_code ec;
   if (!std::filesystem::exists(folder.provenance(), ec)) return out;
-  const auto j = json::parse(core::read_text(folder.provenance(), "run.provenance"), nullptr, false);
+  const auto j = core::parse_json(core::read_text(folder.provenance(), "run.provenance"));
   if (!j.is_object() || !j.contains("sessions") || !j["sessions"].is_array()) return out;
   for (const auto& s : j["sessions"])
     if (s.is_object()) out.push_back(from_json(s));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "core/error.h"
@@ -26,7 +27,49 @@ Model build_model(const Config& config, int64_t channels) {
   return model;
 }
 
+const torch::Tensor& weight_of(const core::SafeTensors& tensors, const std::string& name,
+                               torch::IntArrayRef shape, const std::string& where) {
+  const auto& source = tensors.at(name, where);
+  if (source.sizes() != shape)
+    core::usage_error("run", fmt::format("{}: '{}' has shape {}, the configuration says {}", where, name,
+                                         fmt::join(source.sizes().vec(), "x"), fmt::join(shape.vec(), "x")));
+  return source;
+}
+
+// What a checkpoint's small state says of the model; imported runs and old ones say less.
+void take_small_state(const nlohmann::json& small, const std::string& where, Model& model) {
+  constexpr int64_t kMaxSide = 1 << 14;
+  auto& shape = model.image_shape;
+  try {
+    if (const auto image = small.find("image"); image != small.end())
+      for (const auto& n : *image) shape.push_back(n.get_ref<const int64_t&>());
+    if (const auto method = small.find("method"); method != small.end() && method->is_object())
+      model.balance = method->value("balance", 0.0);
+  } catch (const nlohmann::json::exception&) {
+    core::usage_error("run", fmt::format("{}: its state is not that of a run", where));
+  }
+  const auto possible = [](int64_t n) { return n > 0 && n <= kMaxSide; };
+  if (!shape.empty() && (shape.size() != 3 || shape[0] != model.encoder->options().channels ||
+                         !std::all_of(shape.begin(), shape.end(), possible)))
+    core::usage_error("run",
+                      fmt::format("{}: it was not trained on images of {}", where, fmt::join(shape, "x")));
+}
+
 }  // namespace
+
+std::vector<WeightShape> large_weights(const nn::EncoderOptions& encoder, nn::HeadOptions head) {
+  // The second convolution of the last block is the largest in all of them.
+  const int64_t planes = 8 * encoder.width;
+  const bool deep = encoder.arch != "resnet18";
+  std::vector<WeightShape> out = {
+      {fmt::format("encoder.layer4.{}.conv2.weight", deep ? 2 : 1), {planes, planes, 3, 3}}};
+  head.in = encoder.arch == "resnet50" ? 4 * planes : planes;
+  if (head.hidden <= 0) head.hidden = head.in;
+  for (int i = 1; i <= head.layers; ++i)
+    out.push_back({fmt::format("head.fc{}.weight", i),
+                   {i == head.layers ? head.out : head.hidden, i == 1 ? head.in : head.hidden}});
+  return out;
+}
 
 Run Run::open(const fs::path& folder) {
   Run run;
@@ -83,12 +126,14 @@ Model Run::load(const std::string& which) const {
 Model Run::load(const CheckpointFile& file) const {
   const auto snapshot = read_checkpoint(file, /*with_buffer=*/false);
   const std::string where = file.path.string();
-  Model model = build_model(config_, snapshot.tensors.at("method/encoder.conv1.weight", where).size(1));
+  const auto& stem = snapshot.tensors.at("method/encoder.conv1.weight", where);
+  if (stem.dim() != 4)
+    core::usage_error("run", fmt::format("{}: its first weight is not that of a convolution", where));
+  for (const auto& [name, shape] : large_weights(config_.method.encoder, config_.method.head))
+    weight_of(snapshot.tensors, kMethodPrefix + name, shape, where);
+  Model model = build_model(config_, stem.size(1));
   model.position = snapshot.position;
-  if (snapshot.small.contains("image"))
-    model.image_shape = snapshot.small["image"].get<std::vector<int64_t>>();
-  if (const auto small = snapshot.small.find("method"); small != snapshot.small.end() && small->is_object())
-    model.balance = small->value("balance", 0.0);
+  take_small_state(snapshot.small, where, model);
   load_module(*model.encoder, snapshot.tensors, "method/encoder.", where);
   load_module(*model.head, snapshot.tensors, "method/head.", where);
   return model;
@@ -116,13 +161,8 @@ void load_module(torch::nn::Module& module, const core::SafeTensors& tensors, co
                  const std::string& where) {
   torch::NoGradGuard no_grad;
   for (auto& [name, target] : nn::state_of(module, prefix)) {
-    const auto& source = tensors.at(name, where);
-    if (source.sizes() != target.sizes())
-      core::usage_error("run", fmt::format("{}: '{}' has shape {}, the configuration says {}", where, name,
-                                           fmt::format("{}", fmt::join(source.sizes().vec(), "x")),
-                                           fmt::format("{}", fmt::join(target.sizes().vec(), "x"))));
     auto t = target;
-    t.copy_(source);
+    t.copy_(weight_of(tensors, name, target.sizes(), where));
   }
 }
 

@@ -68,6 +68,15 @@ class Run {
 /// Names of tensors inside a checkpoint.
 inline constexpr const char* kMethodPrefix = "method/";
 
+/// A weight of a network by name ("encoder.conv1.weight") and shape.
+struct WeightShape {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+/// The weights that make an encoder and its head large. Where a file holds them, building both takes a small
+/// multiple of the file; where it does not, a few numbers in it could ask for gigabytes.
+std::vector<WeightShape> large_weights(const nn::EncoderOptions& encoder, nn::HeadOptions head);
+
 /// Copies the checkpoint's tensors of a prefix into a module; throws Error naming what does not fit.
 void load_module(torch::nn::Module& module, const core::SafeTensors& tensors, const std::string& prefix,
                  const std::string& where);

@@ -2,6 +2,8 @@
 
 #include <sstream>
 
+#include "core/json.h"
+
 namespace ebclr::train {
 namespace {
 
@@ -20,7 +22,7 @@ KeptLines keep_lines(const std::string& text, int64_t rollbacks, int64_t step) {
   KeptLines kept;
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, false);
+    const auto json = core::parse_json(line);
     if (!json.is_object()) continue;  // a line cut by a kill
     const int64_t r = whole(json, "rollbacks"), s = whole(json, "step");
     if (r < 0 || s < 0) continue;  // no line of ours

@@ -20,6 +20,7 @@
 #include "density/proposals.h"
 #include "nn/batch_sum.h"
 #include "plot/plot.h"
+#include "run/images.h"
 #include "run/provenance.h"
 #include "train/checkpoint_writer.h"
 #include "train/guard.h"
@@ -81,6 +82,7 @@ struct Trainer::Impl {
   engine::EngineChoice engine_choice;
   run::Position position;
   bool created = false;  // the run folder is new
+  std::string labels;    // digest of what a run that learns from labels is told; empty for others
   double base_lr = 0;
   int64_t steps_per_epoch = 0, total_steps = 0;
   int64_t interval_images = 0;  // since the last line of metrics.jsonl
@@ -110,8 +112,8 @@ struct Trainer::Impl {
     log.reset();
     metrics.reset();
     if (lock)
-      for (const auto& path :
-           {f.config(), f.metrics(), f.provenance(), f.log(), f.lock(), f.checkpoints() / "clock.jsonl"})
+      for (const auto& path : {f.config(), f.images(), f.metrics(), f.provenance(), f.log(), f.lock(),
+                               f.checkpoints() / "clock.jsonl"})
         fs::remove(path, ec);
     if (lock) run::prune_checkpoints(f.checkpoints(), {});  // parts of a buffer that no checkpoint names
     for (const auto& path : {f.checkpoints(), f.root}) fs::remove(path, ec);  // if they are empty
@@ -195,7 +197,15 @@ struct Trainer::Impl {
       core::sweep_temporaries(folder);
   }
 
+  /// Labels of a CSV may change while the images stay what they were, and no list of files shows it.
+  std::string digest_of_labels() const {
+    if (config.method.name != methods::kSupervised) return "";
+    const auto all = images->labels.contiguous();
+    return core::sha256({static_cast<const std::byte*>(all.data_ptr()), all.nbytes()}).substr(0, 32);
+  }
+
   void begin() {
+    labels = digest_of_labels();
     auto method_options = config.method;
     method_options.encoder.channels = images->channels();
     method_options.seed = config.train.seed;
@@ -285,6 +295,10 @@ struct Trainer::Impl {
   void open_records(bool begun) {
     // Also when resuming: a run that was made longer stays so after the next interruption.
     core::write_atomically(options.folder.config(), run::to_yaml(config), "train");
+    // Before the first checkpoint: whatever can be resumed knows its images. One that was lost comes back.
+    std::error_code ec;
+    if (!begun || !fs::exists(options.folder.images(), ec))
+      run::write_image_list(options.folder, options.list);
     metrics = std::make_unique<MetricsLog>(options.folder.metrics(), position.rollbacks, position.step,
                                            config.log.tensorboard);
     run::record_session(options.folder,
@@ -338,6 +352,7 @@ struct Trainer::Impl {
                {"lr_scale", guard->lr_scale()},
                {"guard", guard->state()},
                {"image", {images->channels(), images->height(), images->width()}}};
+    if (!labels.empty()) s.small["labels"] = labels;
     for (auto& [name, tensor] : method->state())
       s.tensors.tensors[run::kMethodPrefix + name] = tensor.detach();
     optimizer->save(s.tensors);
@@ -346,12 +361,30 @@ struct Trainer::Impl {
     return s;
   }
 
+  /// Throws Error unless this run can go on from that state with these images.
+  void check_belongs(const run::Snapshot& s, const std::string& where) const {
+    const auto says = [&](const char* key, const nlohmann::json& value) {
+      const auto it = s.small.find(key);
+      return it != s.small.end() && *it == value;
+    };
+    if (says("imported", true))
+      core::usage_error("train",
+                        "an imported run has no optimizer state and no chains; it cannot be resumed");
+    const auto& p = s.position;
+    if (p.step < 0 || p.epoch != p.step / steps_per_epoch || p.batch != p.step % steps_per_epoch)
+      core::usage_error("train", fmt::format("{}: was made with another number of images than the {} of {}; "
+                                             "put them back or start a new run",
+                                             where, images->size(), images->name));
+    if (!labels.empty() && s.small.contains("labels") && !says("labels", labels))
+      core::usage_error("train", fmt::format("{}: was made with other labels than {} has now; put them back "
+                                             "or start a new run",
+                                             where, images->name));
+  }
+
   void restore(const run::Snapshot& s) {
     torch::NoGradGuard no_grad;
     const std::string where = "checkpoint of step " + std::to_string(s.position.step);
-    if (s.small.value("imported", false))
-      core::usage_error("train",
-                        "an imported run has no optimizer state and no chains; it cannot be resumed");
+    check_belongs(s, where);
     for (auto& [name, tensor] : method->state()) {
       const auto& source = s.tensors.at(run::kMethodPrefix + name, where);
       if (source.sizes() != tensor.sizes())
@@ -364,7 +397,8 @@ struct Trainer::Impl {
     if (auto* buffer = method->buffer()) {
       const auto& chains = s.buffer.at("chains", where);
       if (s.slots != buffer->size() || chains.sizes() != buffer->chains().sizes() ||
-          chains.scalar_type() != buffer->chains().scalar_type())
+          chains.scalar_type() != buffer->chains().scalar_type() ||
+          s.buffer.at("counts", where).sizes() != buffer->counts().sizes())
         core::usage_error(
             "train",
             fmt::format("{}: its replay buffer is not the one that the configuration and data say", where));
@@ -518,8 +552,15 @@ struct Trainer::Impl {
     if (!leads || !monitor || config.monitor.knn_every == 0 || position.epoch % config.monitor.knn_every != 0)
       return;
     method->train(false);
-    last_knn = monitor();
+    try {
+      last_knn = monitor();
+    } catch (const core::Error& e) {
+      // Features of a network that has diverged cannot be judged; what becomes of it is the guard's to say.
+      last_knn = std::numeric_limits<double>::quiet_NaN();
+      warn(fmt::format("epoch {}: no kNN check: {}", position.epoch, e.what()));
+    }
     method->train(true);
+    if (!std::isfinite(last_knn)) return;
     metrics->write({{"event", "knn"},
                     {"step", position.step},
                     {"rollbacks", position.rollbacks},
@@ -704,7 +745,9 @@ struct Trainer::Impl {
                                 {"peak_memory_bytes", peak_memory_bytes()},
                                 {"ended", utc_now()}};
     if (std::isfinite(last_knn)) j["knn"] = last_knn;
-    core::write_atomically(options.folder.summary(), j.dump(2) + "\n", "train");
+    // The name of a folder of images need not be UTF-8.
+    const auto text = j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+    core::write_atomically(options.folder.summary(), text + "\n", "train");
     note(fmt::format("done: {} epochs, {} steps in {}; peak memory {}", o.position.epoch, o.position.step,
                      core::human_seconds(o.position.seconds), core::human_bytes(peak_memory_bytes())));
   }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "data/image_list.h"
 #include "data/image_set.h"
 #include "dist/group.h"
 #include "engine/engine.h"
@@ -22,6 +23,7 @@ namespace ebclr::train {
 struct TrainerOptions {
   run::RunFolder folder;
   run::Config config;
+  data::ImageList list = {};  ///< of images from a folder, kept in the run (images.csv); empty for named sets
   bool resume = false;
   torch::Device device = torch::kCPU;
   engine::EngineOptions engine = {};

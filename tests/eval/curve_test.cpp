@@ -41,6 +41,19 @@ TEST(Efficiency, TheFirstCheckpointMayBeAnywhereBeforeIt) {
   EXPECT_EQ(*e.epochs, (Bracket{0, 0.1}));
 }
 
+TEST(Efficiency, ALuckyCheckpointHasNotGotThere) {
+  const auto reached = [](double later) {
+    auto a = std::vector<CurvePoint>{point(0, 0, 0, 0.4), point(10, 1, 1, 0.755), point(20, 2, 2, later),
+                                     point(100, 10, 10, 0.90)};
+    auto b = std::vector<CurvePoint>{point(100, 10, 10, 0.75)};
+    for (auto* curve : {&a, &b})
+      for (auto& p : *curve) p.total = 1000;
+    return relative_efficiency(a, b).reached->epoch;
+  };
+  EXPECT_EQ(reached(0.65), 100) << "the next one is clearly below the target";
+  EXPECT_EQ(reached(0.74), 10) << "within what 1,000 test images can tell";
+}
+
 TEST(Efficiency, FinalNotBestAccuracyIsTheTarget) {
   const Efficiency e = relative_efficiency(kReference, {point(100, 1, 1, 0.65), point(60, 1, 1, 0.85)});
   EXPECT_DOUBLE_EQ(e.target, 0.65);

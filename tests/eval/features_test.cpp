@@ -123,11 +123,11 @@ TEST(Monitor, JudgesAndLeavesNoTrace) {
   torch::manual_seed(3);
   const auto expected = torch::rand({4});
   torch::manual_seed(3);
-  const auto monitor = make_knn_monitor(encoder, train, test, {.train = 40, .test = 20});
-  const double accuracy = monitor();
+  const auto monitor = make_knn_monitor(train, test, {.train = 40, .test = 20});
+  const double accuracy = monitor(encoder);
   EXPECT_TRUE(torch::rand({4}).equal(expected));  // drew nothing
   EXPECT_GT(accuracy, 0.9);                       // brightness alone separates the classes
-  EXPECT_EQ(monitor(), accuracy);
+  EXPECT_EQ(monitor(encoder), accuracy);
   EXPECT_TRUE(encoder.is_training());
   size_t i = 0;
   for (const auto& [name, t] : nn::state_of(encoder, "")) EXPECT_TRUE(t.equal(before[i++])) << name;
@@ -136,11 +136,11 @@ TEST(Monitor, JudgesAndLeavesNoTrace) {
 TEST(Monitor, SmallUnlabelledAndTestlessSets) {
   nn::Encoder encoder(small(1), 1);
   data::ImageSet none;
-  EXPECT_GT(make_knn_monitor(encoder, images(60, 1, 16), none)(), 0.5);
-  EXPECT_GT(make_knn_monitor(encoder, images(8, 1, 16), images(4, 1, 16))(), 0.0);  // K is lowered to 8
+  EXPECT_GT(make_knn_monitor(images(60, 1, 16), none)(encoder), 0.5);
+  EXPECT_GT(make_knn_monitor(images(8, 1, 16), images(4, 1, 16))(encoder), 0.0);  // K is lowered to 8
   auto bare = images(8, 1, 16);
   bare.labels.fill_(data::kNoLabel);
-  EXPECT_THAT(error_of([&] { make_knn_monitor(encoder, bare, none); }), HasSubstr("monitor.knn_every=0"));
+  EXPECT_THAT(error_of([&] { make_knn_monitor(bare, none); }), HasSubstr("monitor.knn_every=0"));
 }
 
 }  // namespace

@@ -216,7 +216,22 @@ TEST(CurveFile, ReadsBackAndComparesLikeWithLike) {
               HasSubstr("different data (shapes and cifar10)"));
   core::write_atomically(file, "{\"method\": 3}", "test");
   EXPECT_THAT(error_of([&] { read_curve(file); }), HasSubstr("is not a curve"));
+  core::write_atomically(file, "no JSON", "test");
+  EXPECT_THAT(error_of([&] { read_curve(file); }), HasSubstr("is not a curve"));
   EXPECT_FALSE(error_of([&] { read_curve(dir / "absent.json"); }).empty());
+}
+
+TEST(CurveFile, IsWrittenForFoldersOfAnyNameAndThroughNoLink) {
+  testing::TempDir dir;
+  const Curve curve{.method = "ebclr", .data = "caf\xe9", .judge = "knn", .protocol = "paper"};
+  write_curve(dir / "run" / "eval" / "curve.json", curve);
+  EXPECT_EQ(read_curve(dir / "run" / "eval" / "curve.json").data, "caf\xef\xbf\xbd");
+  std::filesystem::create_directories(dir / "elsewhere");
+  std::filesystem::create_directories(dir / "linked");
+  std::filesystem::create_directory_symlink(dir / "elsewhere", dir / "linked" / "eval");
+  EXPECT_THAT(error_of([&] { write_curve(dir / "linked" / "eval" / "curve.json", curve); }),
+              HasSubstr("is a link"));
+  EXPECT_TRUE(std::filesystem::is_empty(dir / "elsewhere"));
 }
 
 }  // namespace

@@ -241,6 +241,10 @@ void arm(const std::filesystem::path& folder, Fault fault, int64_t n) {
   d.count = 0;
   d.struck = d.out_of_space = false;
 }
+void free_space() {
+  const std::lock_guard hold(disk().mutex);
+  disk().out_of_space = false;
+}
 int64_t calls() {
   return disk().count;
 }

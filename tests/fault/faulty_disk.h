@@ -26,6 +26,8 @@ inline constexpr int kCrashed = 99;
 
 /// From now on calls below `folder` are counted, and the n-th (from 1) fails.
 void arm(const std::filesystem::path& folder, Fault fault, int64_t n);
+/// Somebody has made room: after kShortWrite writes succeed again.
+void free_space();
 /// Calls counted so far.
 int64_t calls();
 /// Did the fault happen?

@@ -1,9 +1,12 @@
 #include "run/checkpoint.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cstring>
+#include <fstream>
 
 #include "core/files.h"
 #include "expect_error.h"
@@ -51,19 +54,48 @@ TEST(Checkpoint, EveryTruncationAndBitIsNoticed) {
   const auto file = list_checkpoints(dir.path())[0];
   for (const auto& path : {file.path, file.buffer.at(0)}) {
     const auto good = core::read_text(path, "test");
-    for (size_t n = 0; n < good.size(); n += 7) {
-      core::write_atomically(path, std::string_view(good).substr(0, n), "test");
+    // Thousands of times: nothing needs to survive a power cut here.
+    const auto put = [&](std::string_view bytes) {
+      std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    };
+    for (size_t n = 0; n < good.size(); ++n) {
+      put(std::string_view(good).substr(0, n));
       EXPECT_THROW(read_checkpoint(file, true), core::Error) << path << " cut at " << n;
     }
-    for (size_t back = 1; back <= 16; ++back) {  // within the tensors' bytes
-      auto bad = good;
-      bad[bad.size() - back] = static_cast<char>(bad[bad.size() - back] ^ 1);
-      core::write_atomically(path, bad, "test");
-      EXPECT_THROW(read_checkpoint(file, true), core::Error) << path << " bit at -" << back;
-    }
-    core::write_atomically(path, good, "test");
+    // Of the checkpoint every bit. The head of a buffer repeats what the checkpoint says of it; there its
+    // tensors count.
+    uint64_t head = 0;
+    std::memcpy(&head, good.data(), sizeof head);
+    for (size_t at = path == file.path ? 0 : sizeof head + head; at < good.size(); ++at)
+      for (int bit = 0; bit < 8; ++bit) {
+        auto bad = good;
+        bad[at] = static_cast<char>(bad[at] ^ (1 << bit));
+        put(bad);
+        EXPECT_THROW(read_checkpoint(file, true), core::Error) << path << " bit " << bit << " of byte " << at;
+      }
+    put(good);
   }
   EXPECT_NO_THROW(read_checkpoint(file, true));
+}
+
+// Brackets that are closed are parsed without recursion, but copying or printing them takes stack for each.
+TEST(Checkpoint, DeepNestingIsRefused) {
+  testing::TempDir dir;
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  for (const auto& state : {R"({"position":{},"format":)" + deep + "}",
+                            R"({"position":{},"format":1,"buffer":{"shards":[)" + deep + "]}}",
+                            R"({"position":{},"format":1,"small":)" + deep + "}"}) {
+    core::SafeTensors content;
+    content.metadata["state"] = state;
+    core::write_safetensors(dir / "step-00000001-r0.safetensors", content);
+    const auto file = list_checkpoints(dir.path()).at(0);
+    testing::expect_error(
+        core::ExitCode::kUsage, [&] { read_position(file); }, "its state cannot be read");
+    testing::expect_error(
+        core::ExitCode::kUsage, [&] { read_checkpoint(file, true); }, "its state cannot be read");
+    testing::expect_error(
+        core::ExitCode::kUsage, [&] { read_buffer(file); }, "its state cannot be read");
+  }
 }
 
 TEST(Checkpoint, PruneKeepsTheNewestAndTheMilestones) {
@@ -119,6 +151,13 @@ TEST(Checkpoint, TheClockIsNoPartOfTheBytes) {
   // A clock that was lost or damaged costs the clock alone.
   core::write_atomically(b / "clock.jsonl", "{\"step\":\"x\"}\nnonsense\n[1]\n", "test");
   EXPECT_EQ(read_position(list_checkpoints(b.path())[0]).seconds, 0);
+  // So does one that cannot be read at all.
+  std::filesystem::remove(b / "clock.jsonl");
+  ASSERT_EQ(::mkfifo((b / "clock.jsonl").c_str(), 0600), 0);
+  std::vector<std::string> notes;
+  const auto read = read_newest(b.path(), notes);
+  ASSERT_TRUE(read.has_value()) << notes.at(0);
+  EXPECT_EQ(read->position.seconds, 0);
 }
 
 // Slots 0..11 as three ranks write them; the value of a chain is its slot.
@@ -187,6 +226,24 @@ TEST(Checkpoint, PartsAreValidTogetherOrNotAtAll) {
                                             "buffer-00000048-r0-2of3.safetensors",
                                             "buffer-00000048-r0-3of3.safetensors", "clock.jsonl",
                                             "step-00000024-r0.safetensors", "step-00000048-r0.safetensors"}));
+}
+
+TEST(Checkpoint, PartsThatDoNotFitEachOtherAreRefused) {
+  testing::TempDir dir;
+  auto s = write_in_parts(dir.path(), 12);
+  const auto refused = [&](const std::string& fragment) {
+    write_checkpoint(dir.path(), s);
+    testing::expect_error(
+        core::ExitCode::kUsage, [&] { read_checkpoint(list_checkpoints(dir.path()).at(0), true); }, fragment);
+  };
+  const auto shards = s.shards;
+  s.shards[1] = s.shards[0];
+  refused("twice");
+  s.shards = shards;
+  s.buffer.tensors = {{"chains", torch::zeros({4, 2})}, {"counts", torch::arange(4)}};
+  s.shards[1] = write_shard(dir.path(), s, 1, 3);
+  s.buffer = {};
+  refused("do not fit each other");
 }
 
 TEST(Checkpoint, ForeignAndNewerFilesAreNamed) {

@@ -90,6 +90,37 @@ TEST(ImportReleased, RefusesWhatDoesNotFit) {
       ExitCode::kUsage, [&] { import_released(kCheckpoint, kConfig, dir / "run"); }, "not empty");
 }
 
+// A stem says how wide the network is; a file that has no more than that builds none.
+TEST(Import, ASmallFileBuildsNoLargeNetwork) {
+  testing::TempDir dir;
+  using core::ExitCode;
+  using Tensors = c10::Dict<std::string, torch::Tensor>;
+  const auto save = [&](const c10::IValue& value) {
+    const auto bytes = torch::pickle_save(value);
+    core::write_atomically(dir / "small.pt", {bytes.data(), bytes.size()}, "test");
+  };
+  const auto released = [&](int64_t width) {
+    Tensors stem;
+    stem.insert("conv1.weight", torch::zeros({width, 3, 1, 1}));
+    c10::Dict<std::string, Tensors> file;
+    file.insert("enc_state_dict", stem);
+    file.insert("proj_state_dict", Tensors());
+    save(file);
+    import_released(dir / "small.pt", kConfig, dir / "a");
+  };
+  testing::expect_error(
+      ExitCode::kUsage, [&] { released(256); }, "'layer4.1.conv2.weight' is missing");
+  testing::expect_error(
+      ExitCode::kUsage, [&] { released(2000); }, "small.pt: encoder.width is '2000'");
+  Tensors stem;
+  stem.insert("conv1.weight", torch::zeros({256, 3, 7, 7}));
+  save(stem);
+  testing::expect_error(
+      ExitCode::kUsage, [&] { import_torchvision(dir / "small.pt", dir / "a"); },
+      "'layer4.1.conv2.weight' is missing");
+  EXPECT_FALSE(std::filesystem::exists(dir / "a"));
+}
+
 TEST(ImportReleased, SurvivesDamagedFiles) {
   testing::TempDir dir;
   const auto good = core::read_text(kCheckpoint, "test");

@@ -24,6 +24,13 @@ expect_error 2 "empty" "$EBCLR" train --data empty --out b
 expect_error 1 "gave up after 1 roll-backs" "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 2 --out boom \
   --set optimizer.lr=1e18 --set guard.tries=1
 grep -q '"event":"rollback"' boom/metrics.jsonl || fail "the roll-back is not in metrics.jsonl"
+# The same with a monitor: that it cannot judge what has diverged must not end what the guard would mend. An epoch is
+# one step, so that it is asked before the guard sees anything.
+code=0
+"$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 3 --out wild --set optimizer.lr=1e3 --set monitor.knn_every=1 \
+  --set train.batch_size=48 2>err.txt || code=$?
+[ "$code" = 0 ] || { [ "$code" = 1 ] && grep -q "gave up" err.txt; } || fail "diverged with a monitor: $code, $(cat err.txt)"
+grep -q "no kNN check" err.txt || fail "it should have diverged: $(cat err.txt)"
 
 "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1 --out ok
 expect_error 2 "already holds a run" "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1 --out ok

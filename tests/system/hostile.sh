@@ -18,6 +18,10 @@ cp -r run logged
 rm logged/train.log && ln -s "$PWD/precious" logged/train.log
 expect_error 1 "link" "$EBCLR" train --resume logged --epochs 3 --quiet
 [ "$(cat precious)" = precious ] || fail "the log was written through a link"
+cp -r run judged
+rm -rf judged/eval && ln -s "$PWD/elsewhere" judged/eval
+expect_error 1 "is a link" "$EBCLR" eval curve judged --k 5
+[ -z "$(ls elsewhere)" ] || fail "a curve was written through a link"
 
 # Pipes hang nobody.
 cp -r run piped
@@ -31,6 +35,9 @@ timeout 60 "$EBCLR" train --resume piped --epochs 3 --quiet 2>err.txt || code=$?
 [ "$code" = 2 ] && grep -q "pipe" err.txt || fail "a pipe as metrics.jsonl: $code, $(cat err.txt)"
 mkfifo config.yaml
 expect_error 2 "config.yaml" timeout 60 "$EBCLR" train --config config.yaml
+mkfifo p.idx model.ts
+expect_error 2 "no such index" timeout 60 "$EBCLR" duplicates p.idx
+expect_error 2 "is a pipe" timeout 60 "$EBCLR" fid run --inception model.ts
 
 # A configuration that was cut, one that means itself.
 cp -r run cut
@@ -39,8 +46,8 @@ expect_error 2 "not whole" "$EBCLR" train --resume cut
 echo 'method: &a {x: *a}' >self.yaml
 expect_error 2 "aliases" "$EBCLR" train --config self.yaml
 
-# Data named like YAML words trains and resumes.
-for name in null ' lead' '- x' '~' 'a: b'; do
+# Data named like YAML words, or in Latin-1, trains and resumes.
+for name in null ' lead' '- x' '~' 'a: b' $'caf\xe9'; do
   rm -rf odd && mkdir -p -- "./$name"
   for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
     [ -e "./$name/$i.ppm" ] || { printf 'P6\n16 16\n255\n'; head -c 768 /dev/urandom; } >"./$name/$i.ppm"
@@ -49,10 +56,16 @@ for name in null ' lead' '- x' '~' 'a: b'; do
     --set train.batch_size=4 --set buffer.size=8 --set sampler.steps=1 --set head.out=8
   "$EBCLR" train --resume odd --epochs 2 --quiet --threads 1 || fail "data called '$name' cannot be resumed"
 done
+"$EBCLR" config show --data $'caf\xe9' --json | grep '"data.source"' >/dev/null || fail "names in Latin-1 as JSON"
 
 # An --out that is taken is refused before any image is read; a failed run leaves nothing.
 expect_error 2 "already holds a run" "$EBCLR" train --data no-such-folder --out run
 expect_error 2 "fewer than train.batch_size" "$EBCLR" train "${SMALL[@]}" --set train.batch_size=64 --out none
 [ ! -e none ] || fail "a run that could not begin left a folder"
+expect_error 2 "none.csv: no such file" "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1 --probe none.csv --out none
+[ ! -e none ] || fail "a probe that is not there left a folder"
+# A folder that was never a run: what to do instead.
+mkdir early
+expect_error 2 "begin with --out early" "$EBCLR" train --resume early
 expect_error 2 "epochs behind it" "$EBCLR" train --resume run --epochs 1
 echo "hostile: nobody in"

@@ -25,12 +25,27 @@ mkdir -p alone && cp "$EBCLR" alone/ebclr
 alone/ebclr --version >/dev/null || fail "a copied launcher answers --version"
 expect_error 1 "other part" alone/ebclr config list
 # A signal reaches the program itself: the process is the same.
-"$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1000 --out run &
+env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1000 --out run &
 pid=$!
 for _ in $(seq 600); do [ -s run/metrics.jsonl ] && break; sleep 0.1; done
+# Threads of libgomp must be told before it is loaded that they sleep at barriers.
+tr '\0' '\n' </proc/$pid/environ | grep -x OMP_WAIT_POLICY=passive >/dev/null || fail "threads spin beside a neighbour"
 kill -TERM $pid
 code=0; wait $pid || code=$?
 [ $code = 130 ] || fail "SIGTERM through the launcher: exit code $code instead of 130"
+# What the user has set stays.
+for own in OMP_WAIT_POLICY=active GOMP_SPINCOUNT=7; do
+  env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT $own "$EBCLR" train --resume run --quiet --threads 2 &
+  pid=$!
+  for _ in $(seq 600); do
+    [ "$(readlink /proc/$pid/exe)" = "$(realpath "$main")" ] && break
+    sleep 0.1
+  done
+  set_by=$(tr '\0' '\n' </proc/$pid/environ | grep -E '^(OMP_WAIT_POLICY|GOMP_SPINCOUNT)=' || true)
+  [ "$set_by" = $own ] || fail "the user said $own, the program hears $set_by"
+  kill -TERM $pid
+  wait $pid || true
+done
 
 # Completion and manual pages of the real commands.
 described=$(dirname "$EBCLR")/described

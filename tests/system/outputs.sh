@@ -4,21 +4,25 @@ command -v python3 >/dev/null || { echo "skipped: no python3 to read the output 
 
 "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 2 --set checkpoint.keep_every=1 --out run
 
-# Names with commas, quotes and blanks survive embed's CSV and energy's.
+# Names with commas, quotes, blanks and newlines survive embed's CSV and energy's.
 mkdir -p 'photos/a, b' 'photos/c "d"'
 for i in 1 2 3 4; do
   "$EBCLR" data show shapes --count 1 --views 1 --epoch $i --out "photos/a, b/x $i.png" >/dev/null
   "$EBCLR" data show shapes --count 1 --views 1 --epoch 9 --out "photos/c \"d\"/y$i.png" >/dev/null
 done
+cp 'photos/a, b/x 1.png' $'photos/a, b/two\nlines.png'
 "$EBCLR" embed run --data photos --out emb.npy --csv --json >embed.json
 "$EBCLR" energy run --data photos --out e.csv --json >energy.json
 python3 - <<'PY' || fail "embed or energy"
 import csv, json, struct, ast
 told = json.load(open("embed.json"))
 rows = list(csv.reader(open("emb.csv", newline="")))
-names = [line.rstrip("\n") for line in open("emb.files.txt")]
+lines = [line.rstrip("\n") for line in open("emb.files.txt")]
+assert len(lines) == told["images"] == 9, "a name broke a line: %r" % lines
+assert "a, b/two\\nlines.png" in lines, lines
+names = [line.replace("\\n", "\n") for line in lines]
 assert rows[0][:4] == ["file", "split", "label", "f0"], rows[0][:4]
-assert len(rows) == 1 + told["images"] == 1 + 8, (len(rows), told["images"])
+assert len(rows) == 1 + told["images"], (len(rows), told["images"])
 assert all(len(r) == 3 + told["dimensions"] for r in rows), "a name broke a line"
 assert [r[0] for r in rows[1:]] == names
 assert any("," in n for n in names) and any('"' in n for n in names), names
@@ -28,7 +32,7 @@ assert {r[1] for r in rows[1:]} <= {"train", "test"}
 raw = open("emb.npy", "rb").read()
 header = struct.unpack("<H", raw[8:10])[0]
 shape = ast.literal_eval(raw[10:10 + header].decode())["shape"]
-assert shape == (8, told["dimensions"]), shape
+assert shape == (9, told["dimensions"]), shape
 values = struct.unpack("<%df" % (shape[0] * shape[1]), raw[10 + header:])
 for i, r in enumerate(rows[1:]):
     for d, text in enumerate(r[3:]):

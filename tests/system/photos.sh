@@ -37,6 +37,10 @@ grep -q 'ebclr report run' train.txt || fail "what to do next without labels: $(
 grep -q "source: $WORK/photos" run/config.yaml || fail "the path is not absolute: $(grep source run/config.yaml)"
 grep -q 'epoch 2 of 2' run/train.log && grep -q 'unreadable: pipe.png: not a regular file' run/train.log || fail "train.log: $(cat run/train.log)"
 grep -q '1 thread$' run/train.log || fail "threads: $(grep thread run/train.log)"
+# The list of images comes back where it was lost: without it changes would go unnoticed for ever.
+mv run/images.csv list.csv
+"$EBCLR" train --resume run --quiet --threads 1
+cmp list.csv run/images.csv || fail "the list of images did not come back"
 
 # From another folder; all images by default, with their split; single files.
 mkdir elsewhere && cd elsewhere

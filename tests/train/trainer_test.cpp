@@ -63,6 +63,12 @@ run::Config small(const std::string& method = "ebclr",
 
 const std::atomic<bool> kGoOn{false};
 
+core::SafeTensors with_buffer(const run::Snapshot& snapshot) {
+  auto all = snapshot.tensors;
+  for (const auto& [name, t] : snapshot.buffer.tensors) all.tensors["buffer/" + name] = t;
+  return all;
+}
+
 // Trains to the end or until `stop_after` steps; returns all tensors of the newest checkpoint.
 core::SafeTensors train_in(const fs::path& folder, const run::Config& config, bool resume,
                            int64_t stop_after = -1, Watcher* watch = nullptr) {
@@ -79,9 +85,7 @@ core::SafeTensors train_in(const fs::path& folder, const run::Config& config, bo
   std::vector<std::string> notes;
   auto snapshot = run::read_newest(run::RunFolder{folder}.checkpoints(), notes);
   EXPECT_TRUE(snapshot.has_value());
-  auto all = snapshot->tensors;
-  for (auto& [name, t] : snapshot->buffer.tensors) all.tensors["buffer/" + name] = t;
-  return all;
+  return with_buffer(*snapshot);
 }
 
 void expect_same(const core::SafeTensors& a, const core::SafeTensors& b) {
@@ -395,6 +399,94 @@ TEST(Trainer, MonitorChangesNothing) {
   }
 }
 
+// As of an encoder whose features are not finite: what becomes of the run is the guard's to say.
+TEST(Trainer, AMonitorThatFailsEndsNothing) {
+  testing::TempDir dir;
+  const auto config = small("simclr", {{"monitor.knn_every", "1"}});
+  const auto without = train_in(dir / "without", config, false);
+  Watcher watcher;
+  Trainer trainer({.folder = {dir / "run"}, .config = config}, images(), watcher);
+  int calls = 0;
+  trainer.set_monitor([&] {
+    if (++calls == 2) core::usage_error("eval", "features are NaN");
+    return 0.5;
+  });
+  EXPECT_TRUE(trainer.run(kGoOn).finished);
+  EXPECT_EQ(calls, 3);
+  EXPECT_TRUE(watcher.warned("epoch 2: no kNN check: [eval] features are NaN"));
+  const auto metrics = core::read_text(run::RunFolder{dir / "run"}.metrics(), "test");
+  EXPECT_NE(metrics.find("\"epoch\":1,\"knn\":0.5"), std::string::npos) << metrics;
+  EXPECT_EQ(metrics.find("\"epoch\":2,\"knn\""), std::string::npos) << "what was not measured is not told";
+  EXPECT_NE(metrics.find("\"epoch\":3,\"knn\":0.5"), std::string::npos);
+  std::vector<std::string> notes;
+  expect_same(without, with_buffer(*run::read_newest(run::RunFolder{dir / "run"}.checkpoints(), notes)));
+}
+
+// The list is there whenever there is something to resume, and comes back where it was lost.
+TEST(Trainer, KeepsTheListOfItsImages) {
+  testing::TempDir dir;
+  const run::RunFolder folder{dir / "run"};
+  const data::ImageList list{{{"a.png", "train", 7, "d"}}};
+  Watcher watcher;
+  const auto train = [&](bool resume) {
+    Trainer({.folder = folder, .config = small(), .list = list, .resume = resume}, images(), watcher);
+  };
+  train(false);
+  EXPECT_EQ(core::read_text(folder.images(), "test"), data::to_csv(list));
+  fs::remove(folder.images());
+  train(true);
+  EXPECT_EQ(core::read_text(folder.images(), "test"), data::to_csv(list));
+  // What the run began with is not written over.
+  core::write_atomically(folder.images(), "kept", "test");
+  train(true);
+  EXPECT_EQ(core::read_text(folder.images(), "test"), "kept");
+}
+
+TEST(Trainer, OtherImagesOrLabelsAreRefused) {
+  testing::TempDir dir;
+  Watcher watcher;
+  auto fewer = data::select(*images(), torch::arange(40)), relabelled = *images();
+  relabelled.labels = relabelled.labels.roll(1);
+  const auto resume = [&](const std::string& method, const data::ImageSet& set) {
+    Trainer({.folder = {dir / method}, .config = small(method), .resume = true},
+            std::make_shared<const data::ImageSet>(set), watcher);
+  };
+  for (const char* method : {"simclr", "supervised"}) train_in(dir / method, small(method), false, 7);
+  testing::expect_error(
+      core::ExitCode::kUsage, [&] { resume("simclr", fewer); }, "another number of images than the 40");
+  testing::expect_error(
+      core::ExitCode::kUsage, [&] { resume("supervised", relabelled); }, "other labels");
+  EXPECT_NO_THROW(resume("simclr", relabelled)) << "it never saw a label";
+  EXPECT_NO_THROW(resume("supervised", *images()));
+}
+
+// A state with a right checksum that no version of the program has written.
+TEST(Trainer, AStateOfOtherKindsIsRefused) {
+  testing::TempDir dir;
+  train_in(dir / "run", small(), false, 7);
+  const auto checkpoints = run::RunFolder{dir / "run"}.checkpoints();
+  std::vector<std::string> notes;
+  auto snapshot = *run::read_newest(checkpoints, notes);
+  const auto good = snapshot;
+  const auto expect_refused = [&](const std::string& fragment) {
+    run::write_checkpoint(checkpoints, snapshot);
+    Watcher watcher;
+    testing::expect_error(
+        core::ExitCode::kUsage,
+        [&] { Trainer({.folder = {dir / "run"}, .config = small(), .resume = true}, images(), watcher); },
+        fragment);
+    snapshot = good;
+  };
+  snapshot.small = {{"imported", "x"}};
+  expect_refused("its state does not fit this method");
+  snapshot.small["guard"] = 3;
+  expect_refused("its state does not fit this method");
+  snapshot.position.batch = 5;
+  expect_refused("another number of images");
+  snapshot.buffer.tensors["counts"] = torch::zeros({3}, torch::kInt64);
+  expect_refused("its replay buffer is not the one");
+}
+
 TEST(Trainer, KeepsOnlyTheCheckpointsItShould) {
   testing::TempDir dir;
   train_in(
@@ -498,18 +590,18 @@ TEST(Trainer, StrangeLinesOfMetricsDoNotBlockResuming) {
 
 TEST(Trainer, WritesThroughNoLinkInsideTheRun) {
   testing::TempDir dir;
-  for (const char* name : {"checkpoints", "metrics.jsonl", "train.log"}) {
-    const fs::path folder = dir / (std::string("run-") + name),
-                   target = dir / (std::string("target-") + name);
+  const auto config = small("ebclr", {{"log.samples_every", "1"}, {"train.epochs", "1"}});
+  for (const std::string name : {"checkpoints", "samples", "metrics.jsonl", "train.log"}) {
+    const fs::path folder = dir / ("run-" + name), target = dir / ("target-" + name);
     fs::create_directories(folder);
-    if (std::string(name) == "checkpoints")
+    if (name == "checkpoints" || name == "samples")
       fs::create_directory(target);
     else
       std::ofstream(target) << "mine";
     fs::create_symlink(target, folder / name);
     Watcher watcher;
-    const auto begin = [&] { Trainer({.folder = {folder}, .config = small()}, images(), watcher); };
-    if (std::string(name) == "metrics.jsonl") {
+    const auto begin = [&] { Trainer({.folder = {folder}, .config = config}, images(), watcher).run(kGoOn); };
+    if (name == "metrics.jsonl") {
       begin();  // it is written anew as a whole, which replaces the link
       EXPECT_FALSE(fs::is_symlink(folder / name));
     } else {

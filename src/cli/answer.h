@@ -1,0 +1,15 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace ebclr::cli {
+
+/// Prints an answer as JSON. Names of files need not be UTF-8, and JSON must be: other bytes become U+FFFD.
+template <class Json>
+void print_answer(const Json& answer) {
+  fmt::print("{}\n", answer.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace));
+}
+
+}  // namespace ebclr::cli
