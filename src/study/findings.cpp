@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/json.h"
 #include "data/other_set.h"
 #include "run/run.h"
 
@@ -20,7 +21,7 @@ using nlohmann::json;
 
 std::optional<json> read_json(const fs::path& path) {
   try {
-    auto j = json::parse(core::read_text(path, "study"), nullptr, false);
+    auto j = core::parse_json(core::read_text(path, "study"));
     if (j.is_object()) return j;
   } catch (const core::Error&) {  // not there, or no file that can be read
   }
@@ -37,10 +38,14 @@ bool same_config(const RunSpec& spec) {
 void read_summary(const RunSpec& spec, Findings& f) {
   const auto summary = read_json(run::RunFolder{spec.folder}.summary());
   if (!summary) return;
-  f.epochs = summary->value("epochs", int64_t{0});
+  const auto count = [&](const char* key) {
+    const auto it = summary->find(key);
+    return it == summary->end() ? int64_t{0} : core::whole_number(*it);
+  };
+  f.epochs = count("epochs");
   f.trained = summary->value("finished", false) && f.epochs >= spec.config.train.epochs;
-  f.steps = summary->value("steps", int64_t{0});
-  f.rollbacks = summary->value("rollbacks", int64_t{0});
+  f.steps = count("steps");
+  f.rollbacks = count("rollbacks");
   f.seconds = summary->value("seconds", 0.0);
   f.forward_units = summary->value("forward_units", 0.0);
   f.peak_memory = summary->value("peak_memory_bytes", 0.0);
@@ -75,8 +80,8 @@ void read_distance(const RunSpec& spec, const std::string& judge, Findings& f) {
                           .ceiling = j->at("ceiling").get<double>(),
                           .deviation = deviation.is_number() ? deviation.get<double>()
                                                              : std::numeric_limits<double>::quiet_NaN(),
-                          .samples = j->at("samples").get<int64_t>(),
-                          .steps = j->at("steps").get<int64_t>(),
+                          .samples = core::whole_number(j->at("samples")),
+                          .steps = core::whole_number(j->at("steps")),
                           .label = j->at("label").get<std::string>()};
   } catch (const json::exception&) {  // a damaged one is made again
   }
@@ -100,7 +105,6 @@ eval::CurveOptions curve_options(const RunSpec& spec, const std::string& set,
   o.data = data::other_set(spec.config.data, set);
   o.data.limit = spec.config.data.limit;  // as many labels as there were images to train on
   o.data.limit_test = spec.judging.limit_test;
-  o.held_out = static_cast<double>(spec.judging.held_out_percent) / 100;
   o.points = eval::CurvePoints::kKept;
   o.judging.linear = false;
   o.judging.neighbours.clear();

@@ -12,12 +12,14 @@
 #include "core/error.h"
 #include "core/file_lock.h"
 #include "core/files.h"
+#include "core/json.h"
 #include "data/catalog.h"
 #include "density/density.h"
 #include "eval/run_curve.h"
 #include "eval/strangers.h"
 #include "fid/fid.h"
 #include "methods/method.h"
+#include "run/images.h"
 #include "run/run.h"
 #include "train/trainer.h"
 
@@ -49,14 +51,17 @@ class Watcher : public train::Observer {
 
 bool train_run(const RunSpec& spec, const engine::Placement& placement, const std::atomic<bool>& stop,
                const Report& report) {
-  auto images = std::make_shared<data::ImageSet>(data::load(spec.config.data).train);
   const run::RunFolder folder{spec.folder};
+  auto sets = run::load_images(folder, spec.config.data);
   // A folder without any checkpoint is one that was killed before it began: the trainer begins anew in it, if
   // nobody else is at it.
   const bool begun = !run::list_checkpoints(folder.checkpoints()).empty();
+  if (begun) run::check_same_images(folder, sets.list, spec.config.data.source);
+  auto images = std::make_shared<data::ImageSet>(std::move(sets.train));
   Watcher watcher(report);
   train::Trainer trainer({.folder = folder,
                           .config = spec.config,
+                          .list = std::move(sets.list),
                           .resume = begun,
                           .device = placement.device,
                           .engine = placement.engine},
@@ -111,8 +116,7 @@ bool judge_run(const RunSpec& spec, const std::string& set, const std::vector<st
 
 void write_measured(const RunSpec& spec, const std::string& judge, const json& j) {
   const auto file = distance_file(spec, judge);
-  std::error_code ec;
-  fs::create_directories(file.parent_path(), ec);  // what goes wrong is said by the write
+  core::make_folder(file.parent_path(), kComponent);  // a link in its place is not followed
   core::write_atomically(file, j.dump(2) + "\n", kComponent);
 }
 
@@ -274,9 +278,7 @@ json to_json(const RunSpec& spec) {
           {"sets", spec.sets},
           {"forward_units", spec.forward_units},
           {"judging_units", spec.judging_units},
-          {"judging",
-           {j.probe_epochs, j.probe_rates, j.limit_test, j.frechet_samples, j.frechet_steps,
-            j.held_out_percent}}};
+          {"judging", {j.probe_epochs, j.probe_rates, j.limit_test, j.frechet_samples, j.frechet_steps}}};
 }
 
 RunSpec spec_from_json(const json& j) {
@@ -290,8 +292,8 @@ RunSpec spec_from_json(const json& j) {
   s.forward_units = j.at("forward_units").get<double>();
   s.judging_units = j.at("judging_units").get<double>();
   const auto& g = j.at("judging");
-  s.judging = {g.at(0).get<int64_t>(), g.at(1).get<int64_t>(), g.at(2).get<int64_t>(),
-               g.at(3).get<int64_t>(), g.at(4).get<int64_t>(), g.at(5).get<int64_t>()};
+  const auto count = [&](size_t i) { return core::whole_number(g.at(i)); };
+  s.judging = {count(0), count(1), count(2), count(3), count(4)};
   return s;
 }
 

@@ -145,11 +145,12 @@ Plan make_plan(const Study& study, const std::string& scale, const Scales& scale
         auto& spec = plan.runs[it->second];
         if (std::find(spec.sets.begin(), spec.sets.end(), cell.on) == spec.sets.end()) {
           spec.sets.push_back(cell.on);
-          const double points =
-              2 + static_cast<double>(config.train.epochs) /
-                      static_cast<double>(std::max<int64_t>(1, config.checkpoint.keep_every));
-          const double tests =
-              plan.judging.limit_test > 0 ? static_cast<double>(plan.judging.limit_test) : 1e4;
+          // The untrained encoder, what is kept, and the end.
+          const int64_t every = config.checkpoint.keep_every, epochs = config.train.epochs;
+          const auto points = static_cast<double>(1 + (every > 0 ? (epochs + every - 1) / every : 1));
+          const auto tests = static_cast<double>(config.data.validation > 0    ? config.data.validation
+                                                 : plan.judging.limit_test > 0 ? plan.judging.limit_test
+                                                                               : 10000);
           if (!std::all_of(spec.judges.begin(), spec.judges.end(), is_measured_once))
             spec.judging_units += points * (tests + static_cast<double>(spec.images));
         }

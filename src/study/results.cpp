@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <set>
 
 #include "core/text.h"
@@ -14,86 +13,48 @@
 namespace ebclr::study {
 namespace {
 
-double mean_of(const std::vector<double>& v) {
-  double sum = 0;
-  for (double x : v) sum += x;
-  return v.empty() ? 0 : sum / static_cast<double>(v.size());
+/// Instead of what a cell was measured on, where its seeds differ in that.
+constexpr const char* kMixed = "different things by different seeds";
+
+// Cells of several methods may share one untrained encoder; what is equal in every seed is one thing seen
+// twice.
+std::vector<Values> different(const std::vector<Estimate*>& estimates) {
+  std::set<Values> out;
+  for (const auto* e : estimates) out.insert(e->values);
+  return {out.begin(), out.end()};
 }
 
-// Seeds are few, so their spread is taken as common to all cells of a study: the squares of all cells
-// together, over the degrees of freedom of all.
-struct Pool {
-  double squares = 0;
-  int degrees = 0;
-  void add(const std::vector<double>& values) {
-    if (values.size() < 2) return;
-    const double m = mean_of(values);
-    for (double v : values) squares += (v - m) * (v - m);
-    degrees += static_cast<int>(values.size()) - 1;
-  }
-  // What is left of cells that share their seeds once each cell's and each seed's mean is taken off.
-  void add_block(const std::vector<const std::vector<double>*>& cells) {
-    if (cells.size() < 2) return;
-    const size_t seeds = cells[0]->size();
-    std::vector<double> seed_means(seeds);
-    for (const auto* cell : cells)
-      for (size_t i = 0; i < seeds; ++i) seed_means[i] += (*cell)[i] / static_cast<double>(cells.size());
-    const double all = mean_of(seed_means);
-    for (const auto* cell : cells) {
-      const double m = mean_of(*cell);
-      for (size_t i = 0; i < seeds; ++i) {
-        const double rest = (*cell)[i] - m - seed_means[i] + all;
-        squares += rest * rest;
-      }
-    }
-    degrees += static_cast<int>((cells.size() - 1) * (seeds - 1));
-  }
-  double variance() const { return degrees > 0 ? squares / degrees : 0; }
-};
-using Pools = std::map<std::string, Pool>;
-
-// Spread of differences between cells of one column, by judge. A seed decides first weights, images, order
-// and views of all of them alike, and what it does to all is no part of a difference.
-Pools paired_pools(const Results& r) {
-  std::map<std::pair<std::string, std::string>, std::vector<const std::vector<double>*>> blocks;
-  for (const auto& [id, cell] : r.cells)
-    for (const auto& [judge, e] : cell.score)
-      if (e.values.size() == static_cast<size_t>(r.plan.seeds) && e.values.size() > 1)
-        blocks[{judge, id.column}].push_back(&e.values);
-  Pools pools;
-  for (const auto& [key, cells] : blocks) pools[key.first].add_block(cells);
-  return pools;
-}
-
-// Cells of several methods may share one untrained encoder: equal values are counted once.
-Pools untrained_pools(const Results& r) {
-  std::map<std::string, std::set<std::vector<double>>> different;
-  for (const auto& [id, cell] : r.cells)
-    for (const auto& [judge, e] : cell.untrained) different[judge].insert(e.values);
-  Pools pools;
-  for (const auto& [judge, all] : different)
-    for (const auto& values : all) pools[judge].add(values);
-  return pools;
-}
-
-void settle(Estimate& e, const Pool& pool, int64_t total) {
+void settle_by(const Pool& pool, const Pool& column, Estimate& e) {
   e.mean = mean_of(e.values);
-  e.over_seeds = pool.degrees > 0;
+  const auto common = pool.spread();
+  e.over_seeds = common.degrees > 0;
   if (e.over_seeds) {
-    e.variance = pool.variance() / static_cast<double>(e.values.size());
-    const double half = student_t(pool.degrees) * std::sqrt(e.variance);
+    // The others of its own column, where they say anything.
+    const auto fit = fitting(e.values, column.without(e.values), common);
+    e.variance = fit.variance / static_cast<double>(e.values.size());
+    e.degrees = fit.degrees;
+    const double half = student_t(e.degrees) * std::sqrt(e.variance);
     e.low = e.mean - half;
     e.high = e.mean + half;
-  } else if (total > 0) {
-    const auto correct = static_cast<int64_t>(std::llround(e.mean / 100 * static_cast<double>(total)));
-    const auto interval = eval::wilson(correct, total);
+  } else if (e.total > 0) {
+    const auto correct = static_cast<int64_t>(std::llround(e.mean / 100 * static_cast<double>(e.total)));
+    const auto interval = eval::wilson(correct, e.total);
     e.low = 100 * interval.low;
     e.high = 100 * interval.high;
     const double p = e.mean / 100;
-    e.variance = 1e4 * p * (1 - p) / static_cast<double>(total);
+    e.variance = 1e4 * p * (1 - p) / static_cast<double>(e.total);
   } else {
     e.low = e.high = e.mean;
   }
+}
+
+// All estimates of one judge, by column.
+using ByColumn = std::map<std::string, std::vector<Estimate*>>;
+
+void settle_study(const ByColumn& estimates, size_t seeds) {
+  Pool all;
+  for (const auto& [column, list] : estimates) all.add_cells(different(list), seeds);
+  for (const auto& [column, list] : estimates) settle(list, seeds, all);
 }
 
 std::string problem_of(const RunSpec& spec, const Findings& f, const std::string& failure) {
@@ -102,12 +63,15 @@ std::string problem_of(const RunSpec& spec, const Findings& f, const std::string
   return complete(spec, f) ? "" : "not finished";
 }
 
-void put(std::map<std::string, Estimate>& map, const std::string& judge, size_t seed, double value) {
-  map[judge].values.push_back(value);
-  map[judge].seeds.push_back(seed);
+void put(std::map<std::string, Estimate>& map, const std::string& judge, size_t seed, double value,
+         int64_t total = 0) {
+  auto& e = map[judge];
+  e.values.push_back(value);
+  e.seeds.push_back(seed);
+  e.total = total;
 }
 
-CellResult collect_cell(const Results& r, const PlannedCell& cell, std::map<std::string, int64_t>& totals) {
+CellResult collect_cell(const Results& r, const PlannedCell& cell) {
   CellResult c;
   c.id = cell.id;
   c.on = cell.on;
@@ -129,11 +93,15 @@ CellResult collect_cell(const Results& r, const PlannedCell& cell, std::map<std:
     for (const auto& judge : spec.judges) {
       const auto curve = f.curves.find(curve_name(judge, cell.on));
       if (curve == f.curves.end()) continue;
-      put(c.score, judge, seed, 100 * curve->second.back().accuracy);
-      put(c.untrained, judge, seed, 100 * curve->second.front().accuracy);
-      totals[judge] = curve->second.back().total;
+      const auto &first = curve->second.front(), &last = curve->second.back();
+      put(c.score, judge, seed, 100 * last.accuracy, last.total);
+      put(c.untrained, judge, seed, 100 * first.accuracy, first.total);
     }
-    for (const auto& [judge, d] : f.distances) put(c.score, judge, seed, d.distance);
+    for (const auto& [judge, d] : f.distances) {
+      put(c.score, judge, seed, d.distance);
+      auto& as = c.measured_as[judge];
+      as = as.empty() || as == d.label ? d.label : kMixed;
+    }
   }
   c.seconds = mean_of(seconds);
   c.forward_units = mean_of(units);
@@ -174,7 +142,7 @@ CellEfficiency efficiency_of(const Results& r, const PlannedCell& cell, const Pl
   for (const auto* from : {&mine, &theirs}) {
     const auto before = from->untrained.find(judge);
     if (before == from->untrained.end()) continue;
-    const auto d = difference(r, judge, score, before->second);
+    const auto d = difference(score, before->second);
     if (d.value > d.half()) continue;
     out.void_because = from == &mine ? "it learnt nothing that can be told from the spread of seeds"
                                      : "the reference before training is not clearly below it";
@@ -186,25 +154,26 @@ CellEfficiency efficiency_of(const Results& r, const PlannedCell& cell, const Pl
   return out;
 }
 
-double spent_at(const eval::CurvePoint& p, Currency currency) {
-  switch (currency) {
-    case Currency::kEpochs:
-      return p.epoch;
-    case Currency::kForwardUnits:
-      return p.forward_units;
-    case Currency::kSeconds:
-      return p.seconds;
-  }
-  return 0;
+Values minus(const Values& a, const Values& b) {
+  Values out;
+  for (size_t i = 0; i < a.size(); ++i) out.push_back(a[i] - b[i]);
+  return out;
 }
 
-std::vector<const std::vector<eval::CurvePoint>*> curves_of(const Results& r, const PlannedCell& cell,
-                                                            const std::string& judge) {
-  std::vector<const std::vector<eval::CurvePoint>*> out;
-  for (const size_t i : cell.runs)
-    if (const auto c = r.findings[i].curves.find(curve_name(judge, cell.on)); c != r.findings[i].curves.end())
-      out.push_back(&c->second);
-  return out;
+// What is left of the cells of a column that have all their seeds, a row left out. A seed decides first
+// weights, images, order and views of all of them alike, and what it does to all is no part of a difference.
+Pool block_pool(const Results& r, const std::string& judge, const std::string& column,
+                const std::string& left_out) {
+  std::vector<Values> block;
+  for (const auto& [id, cell] : r.cells) {
+    const auto e = cell.score.find(judge);
+    if (id.column == column && (left_out.empty() || id.row != left_out) && e != cell.score.end() &&
+        e->second.values.size() == static_cast<size_t>(r.plan.seeds))
+      block.push_back(e->second.values);
+  }
+  Pool pool;
+  pool.add_block(block);
+  return pool;
 }
 
 }  // namespace
@@ -217,21 +186,30 @@ std::string CellResult::mark() const {
   return core::join(parts, ", ");
 }
 
+const Estimate* Results::score(const CellId& id, const std::string& judge) const {
+  const auto cell = cells.find(id);
+  if (cell == cells.end()) return nullptr;
+  const auto e = cell->second.score.find(judge);
+  return e == cell->second.score.end() ? nullptr : &e->second;
+}
+
+void settle(const std::vector<Estimate*>& column, size_t seeds, const Pool& study) {
+  Pool own;
+  own.add_cells(different(column), seeds);
+  for (auto* e : column) settle_by(known(own, study), own, *e);
+}
+
 Results collect(const Plan& plan, const std::vector<std::string>& failures) {
   Results r{.plan = plan, .failures = failures};
   for (const auto& spec : plan.runs) r.findings.push_back(read_findings(spec));
-  std::map<std::string, int64_t> totals;
-  for (const auto& cell : plan.cells) r.cells[cell.id] = collect_cell(r, cell, totals);
-  Pools pools;
-  for (const auto& [id, c] : r.cells)
-    for (const auto& [judge, e] : c.score) pools[judge].add(e.values);
-  auto before = untrained_pools(r);
+  for (const auto& cell : plan.cells) r.cells[cell.id] = collect_cell(r, cell);
+  std::map<std::string, ByColumn> scores, untrained;
   for (auto& [id, c] : r.cells) {
-    for (auto& [judge, e] : c.score) settle(e, pools[judge], totals.count(judge) ? totals[judge] : 0);
-    for (auto& [judge, e] : c.untrained) settle(e, before[judge], totals[judge]);
+    for (auto& [judge, e] : c.score) scores[judge][id.column].push_back(&e);
+    for (auto& [judge, e] : c.untrained) untrained[judge][id.column].push_back(&e);
   }
-  for (const auto& [judge, pool] : pools) r.degrees[judge] = pool.degrees;
-  for (const auto& [judge, pool] : paired_pools(r)) r.paired[judge] = {pool.variance(), pool.degrees};
+  for (const auto* group : {&scores, &untrained})
+    for (const auto& [judge, estimates] : *group) settle_study(estimates, static_cast<size_t>(plan.seeds));
   if (plan.study.reference.empty()) return r;
   for (const auto& cell : plan.cells) {
     const auto* reference = plan.find({plan.study.reference, cell.id.column});
@@ -243,70 +221,49 @@ Results collect(const Plan& plan, const std::vector<std::string>& failures) {
   return r;
 }
 
-Difference difference(const Results& r, const std::string& judge, const Estimate& a, const Estimate& b) {
-  const auto degrees = r.degrees.find(judge);
-  const bool seeds = a.over_seeds && b.over_seeds && degrees != r.degrees.end();
-  return {a.mean - b.mean, std::sqrt(a.variance + b.variance), seeds ? degrees->second : 0};
+Difference difference(const Estimate& a, const Estimate& b) {
+  const bool seeds = a.over_seeds && b.over_seeds;
+  return {a.mean - b.mean, std::sqrt(a.variance + b.variance), seeds ? std::min(a.degrees, b.degrees) : 0};
 }
 
-Difference paired_difference(const Results& r, const std::string& judge, const Estimate& a,
-                             const Estimate& b) {
-  const auto paired = r.paired.find(judge);
+Difference paired_difference(const Results& r, const std::string& judge, const std::string& column,
+                             const std::string& a, const std::string& b) {
+  const auto *x = r.score({a, column}, judge), *y = r.score({b, column}, judge);
   const auto seeds = static_cast<size_t>(r.plan.seeds);
-  if (paired == r.paired.end() || paired->second.degrees < 1 || a.values.size() != seeds ||
-      b.values.size() != seeds) {
-    return difference(r, judge, a, b);
-  }
-  return {a.mean - b.mean, std::sqrt(2 * paired->second.variance / static_cast<double>(seeds)),
-          paired->second.degrees};
+  if (seeds < 2 || x->values.size() != seeds || y->values.size() != seeds) return difference(*x, *y);
+  Pool all;
+  std::set<std::string> columns;
+  for (const auto& [id, cell] : r.cells) columns.insert(id.column);
+  for (const auto& c : columns) all.add(block_pool(r, judge, c, {}));
+  const auto own = block_pool(r, judge, column, {});
+  // A difference of two cells has twice the variance of what is left in each.
+  const auto twice = [](Spread s) { return Spread{2 * s.variance, s.degrees}; };
+  const auto without_a = block_pool(r, judge, column, a).spread(),
+             without_b = block_pool(r, judge, column, b).spread();
+  const bool a_is_louder = without_b.degrees < 1 || without_a.variance < without_b.variance;
+  const auto fit = fitting(minus(x->values, y->values), twice(a_is_louder ? without_a : without_b),
+                           twice(known(own, all).spread()));
+  return {x->mean - y->mean, std::sqrt(fit.variance / static_cast<double>(seeds)), fit.degrees};
 }
 
 std::vector<Difference> paired_differences(
-    const Results& r, const std::string& judge,
-    const std::vector<std::pair<const Estimate*, const Estimate*>>& pairs) {
-  const auto seeds = static_cast<size_t>(r.plan.seeds);
+    size_t seeds, const std::vector<std::pair<const Estimate*, const Estimate*>>& pairs) {
   const auto whole = [&](const auto& p) {
-    return p.first->values.size() == seeds && p.second->values.size() == seeds;
+    return seeds > 1 && p.first->values.size() == seeds && p.second->values.size() == seeds;
   };
   Pool pool;
-  for (const auto& p : pairs) {
-    if (!whole(p)) continue;
-    std::vector<double> values;
-    for (size_t i = 0; i < seeds; ++i) values.push_back(p.first->values[i] - p.second->values[i]);
-    pool.add(values);
-  }
+  for (const auto& p : pairs)
+    if (whole(p)) pool.add(minus(p.first->values, p.second->values));
   std::vector<Difference> out;
   for (const auto& p : pairs) {
-    if (pool.degrees > 0 && whole(p))
-      out.push_back({p.first->mean - p.second->mean, std::sqrt(pool.variance() / static_cast<double>(seeds)),
-                     pool.degrees});
-    else
-      out.push_back(difference(r, judge, *p.first, *p.second));
-  }
-  return out;
-}
-
-Budget equal_budget(const Results& r, const std::string& column, const std::string& judge,
-                    Currency currency) {
-  Budget out{.spent = std::numeric_limits<double>::infinity()};
-  for (const auto& cell : r.plan.cells)
-    if (cell.id.column == column)
-      for (const auto* curve : curves_of(r, cell, judge))
-        out.spent = std::min(out.spent, spent_at(curve->back(), currency));
-  if (!std::isfinite(out.spent) || !(out.spent > 0)) return {};
-  for (const auto& cell : r.plan.cells) {
-    if (cell.id.column != column) continue;
-    std::vector<double> accuracies;
-    double used = 1;
-    for (const auto* curve : curves_of(r, cell, judge)) {
-      // Clocks are measured: a hair over the budget is within it.
-      const auto* at = &curve->front();
-      for (const auto& p : *curve)
-        if (spent_at(p, currency) <= out.spent * (1 + 1e-9)) at = &p;
-      accuracies.push_back(100 * at->accuracy);
-      used = std::min(used, spent_at(*at, currency) / out.spent);
+    if (!whole(p)) {
+      out.push_back(difference(*p.first, *p.second));
+      continue;
     }
-    if (!accuracies.empty()) out.rows[cell.id.row] = {mean_of(accuracies), used};
+    const auto values = minus(p.first->values, p.second->values);
+    const auto fit = fitting(values, pool.without(values), pool.spread());
+    out.push_back(
+        {p.first->mean - p.second->mean, std::sqrt(fit.variance / static_cast<double>(seeds)), fit.degrees});
   }
   return out;
 }

@@ -1,6 +1,5 @@
 #pragma once
-// What the runs of a plan come to: means and intervals over seeds, relative efficiency, equal budgets,
-// failures.
+// What the runs of a plan come to: means and intervals over seeds, relative efficiency, failures.
 
 #include <map>
 #include <optional>
@@ -9,21 +8,27 @@
 
 #include "study/findings.h"
 #include "study/plan.h"
+#include "study/spread.h"
 #include "study/statistics.h"
 
 namespace ebclr::study {
 
 /// A mean over seeds and where the true one may lie, at 95 %.
 struct Estimate {
-  std::vector<double> values = {};  ///< one for each seed that came out
-  std::vector<size_t> seeds = {};   ///< which seeds those are
+  Values values = {};              ///< one for each seed that came out
+  std::vector<size_t> seeds = {};  ///< which seeds those are
+  int64_t total = 0;               ///< test images behind an accuracy
   double mean = 0, low = 0, high = 0;
-  /// The interval is over seeds, by the spread of all cells together: also where this cell has one value
-  /// left. Else nothing has two seeds, and it is Wilson's over the test images of the one; that decides
-  /// nothing.
+  /// The interval is over seeds, by the spread of the cells of its column together: also where this cell has
+  /// one value left. Else nothing has two seeds, and it is Wilson's over the test images of the one; that
+  /// decides nothing.
   bool over_seeds = false;
   double variance = 0;  ///< of the mean, for differences
+  double degrees = 0;   ///< of freedom behind it; 0: one seed
 };
+
+/// Gives estimates their means and intervals. They share a spread: those of one column and judge.
+void settle(const std::vector<Estimate*>& column, size_t seeds, const Pool& study = {});
 
 /// The reference's cost to reach this cell's final accuracy, as a part of what this cell spent.
 struct CellEfficiency {
@@ -45,6 +50,7 @@ struct CellResult {
   std::map<std::string, Estimate> score = {};      ///< by judge; accuracies in percent, distances as they are
   std::map<std::string, Estimate> untrained = {};  ///< accuracies in percent
   std::map<std::string, CellEfficiency> efficiency = {};
+  std::map<std::string, std::string> measured_as = {};  ///< by judge of distances or strangers: on what
 
   /// "1 of 2 seeds lost, rolled back twice"; empty when all went well.
   std::string mark() const;
@@ -56,13 +62,9 @@ struct Results {
   std::vector<Findings> findings = {};     ///< of each run
   std::vector<std::string> failures = {};  ///< of each run; empty: none
   std::map<CellId, CellResult> cells = {};
-  std::map<std::string, int> degrees = {};  ///< of freedom behind the intervals over seeds, by judge
-  /// Variance of a cell's value once its own mean and its seed's are taken off, for differences; by judge.
-  struct Paired {
-    double variance = 0;
-    int degrees = 0;
-  };
-  std::map<std::string, Paired> paired = {};
+
+  /// What a judge says of a cell; null: nothing yet.
+  const Estimate* score(const CellId& id, const std::string& judge) const;
 };
 
 /// Collects. `failures` says for each run why it failed (empty: it did not).
@@ -71,35 +73,18 @@ Results collect(const Plan& plan, const std::vector<std::string>& failures);
 /// Difference a - b of two cells: its value, standard error and degrees of freedom.
 struct Difference {
   double value = 0, error = 0;
-  int degrees = 0;  ///< 0: one seed, nothing can be decided
+  double degrees = 0;  ///< 0: one seed, nothing can be decided
 
   /// Half-width of the 95 % interval of this difference alone; with one seed, over its test images.
   double half() const { return (degrees > 0 ? student_t(degrees) : 1.960) * error; }
 };
-Difference difference(const Results& results, const std::string& judge, const Estimate& a, const Estimate& b);
-/// The same for two cells of one column, which share their seeds: seed by seed, where both have all of them.
-Difference paired_difference(const Results& results, const std::string& judge, const Estimate& a,
-                             const Estimate& b);
-/// Several differences of cells that share their seeds, whatever their columns: seed by seed, with the spread
-/// of the differences taken as common to all of them. Pairs that lost a seed are not paired.
+Difference difference(const Estimate& a, const Estimate& b);
+/// The same for two rows of one column, which share their seeds: seed by seed, where both have all of them.
+Difference paired_difference(const Results& results, const std::string& judge, const std::string& column,
+                             const std::string& a, const std::string& b);
+/// Several differences of estimates that share their seeds, whatever they are of: seed by seed, with the
+/// spread of the differences taken as common to all of them. Pairs that lost a seed are not paired.
 std::vector<Difference> paired_differences(
-    const Results& results, const std::string& judge,
-    const std::vector<std::pair<const Estimate*, const Estimate*>>& pairs);
-
-/// What a budget is counted in.
-enum class Currency { kEpochs, kForwardUnits, kSeconds };
-
-/// Accuracies of a column when every row may spend the same: as much as the cheapest of them spent in all.
-struct Budget {
-  double spent = 0;  ///< the budget
-  /// By row: the mean over seeds, in percent, at the last checkpoint within the budget, and the least part of
-  /// the budget that a seed had spent there.
-  struct Entry {
-    double accuracy = 0, used = 0;
-  };
-  std::map<std::string, Entry> rows = {};
-};
-Budget equal_budget(const Results& results, const std::string& column, const std::string& judge,
-                    Currency currency);
+    size_t seeds, const std::vector<std::pair<const Estimate*, const Estimate*>>& pairs);
 
 }  // namespace ebclr::study

@@ -1,7 +1,6 @@
 #include "study/statistics.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -41,21 +40,25 @@ double incomplete_beta(double a, double b, double x) {
 
 }  // namespace
 
-double student_t(int degrees) {
-  static constexpr std::array<double, 30> kTable = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306,
-                                                    2.262,  2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-                                                    2.110,  2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064,
-                                                    2.060,  2.056, 2.052, 2.048, 2.045, 2.042};
-  if (degrees < 1) return kTable[0];
-  if (degrees <= 30) return kTable[static_cast<size_t>(degrees - 1)];
-  return 1.960 + 2.4 / degrees;
+double student_t(double degrees) {
+  double low = 0, high = 16;
+  for (int i = 0; i < 60; ++i) {
+    const double middle = (low + high) / 2;
+    (student_tail(middle, degrees) > 0.025 ? low : high) = middle;
+  }
+  return high;
 }
 
-double student_tail(double t, int degrees) {
+double student_tail(double t, double degrees) {
   if (std::isinf(t)) return t > 0 ? 0 : 1;
-  const double n = std::max(1, degrees);
+  const double n = std::max(1.0, degrees);
   const double half = 0.5 * incomplete_beta(n / 2, 0.5, n / (n + t * t));
   return t > 0 ? half : 1 - half;
+}
+
+double f_tail(double f, double above, double below) {
+  if (!(f > 0)) return 1;
+  return incomplete_beta(below / 2, above / 2, below / (below + above * f));
 }
 
 std::vector<double> holm(const std::vector<double>& p) {

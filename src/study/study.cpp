@@ -197,7 +197,7 @@ void read_tuning(const Reader& r, const YAML::Node& node, Study& s) {
     s.tuned_by = r.text(node, "tuning");
     return;
   }
-  r.check_allowed(node, {"scales", "column", "judge", "held_out_percent", "seed", "trials"});
+  r.check_allowed(node, {"scales", "column", "judge", "held_out", "seed", "trials"});
   Tuning t;
   if (node["scales"]) t.scales = r.words(node["scales"]);
   t.column = r.text_or(node["column"], s.columns.front().id);
@@ -205,9 +205,8 @@ void read_tuning(const Reader& r, const YAML::Node& node, Study& s) {
     r.fail(node, fmt::format("tuning names column '{}', which does not exist", t.column));
   t.judge = r.text_or(node["judge"], s.judges.front());
   if (is_measured_once(t.judge)) r.fail(node, "tuning needs a judge of accuracies");
-  if (node["held_out_percent"]) t.held_out_percent = r.integer(node["held_out_percent"], "held_out_percent");
-  if (t.held_out_percent < 1 || t.held_out_percent > 90)
-    r.fail(node, fmt::format("held_out_percent {}: expected 1 to 90", t.held_out_percent));
+  if (node["held_out"]) t.held_out = r.integer(node["held_out"], "held_out");
+  if (t.held_out < 1) r.fail(node, fmt::format("held_out {}: expected 1 image or more", t.held_out));
   if (node["seed"]) t.seed = static_cast<int>(r.integer(node["seed"], "seed"));
   if (!node["trials"] || !node["trials"].IsMap()) r.fail(node, "tuning needs 'trials', a list for each row");
   size_t count = 0;
@@ -225,9 +224,30 @@ void read_tuning(const Reader& r, const YAML::Node& node, Study& s) {
   s.tuned_by = s.name;
 }
 
+// Under which budget, and by which judge of the other side.
+void read_terms(const Reader& r, const YAML::Node& node, const Study& s, Claim& c) {
+  c.judge = r.text_or(node["judge"], s.judges.front());
+  c.than_judge = r.text_or(node["than_judge"], "");
+  for (const auto& judge : {c.judge, c.than_judge})
+    if (!judge.empty() && std::find(s.judges.begin(), s.judges.end(), judge) == s.judges.end())
+      r.fail(node, fmt::format("claim names judge '{}', which the study does not have", judge));
+  static const std::map<std::string, Currency> currencies = {
+      {"epochs", Currency::kEpochs}, {"units", Currency::kForwardUnits}, {"seconds", Currency::kSeconds}};
+  const auto at = r.text_or(node["at"], "");
+  if (!at.empty() && !currencies.count(at))
+    r.fail(node["at"], fmt::format("at '{}': expected epochs, units or seconds", at));
+  if (!at.empty()) c.at = currencies.at(at);
+  if (c.kind != ClaimKind::kBetter && (c.at || !c.than_judge.empty()))
+    r.fail(node, "'at' and 'than_judge' belong to claims of kind better");
+  if (c.at && (is_measured_once(c.judge) || !c.than_judge.empty()))
+    r.fail(node, "'at' needs a judge of accuracies, the same for both sides");
+  if (!c.than_judge.empty() && is_distance(c.judge) != is_distance(c.than_judge))
+    r.fail(node, "'than_judge' must measure the same way round");
+}
+
 Claim read_claim(const Reader& r, const YAML::Node& node, const Study& s) {
-  r.check_allowed(node,
-                  {"says", "kind", "judge", "rows", "than", "columns", "pairs", "within", "below", "by"});
+  r.check_allowed(node, {"says", "kind", "judge", "rows", "than", "columns", "pairs", "within", "below", "by",
+                         "at", "than_judge"});
   Claim c;
   c.says = r.text(node["says"], "says");
   const std::string kind = r.text(node["kind"], "kind");
@@ -239,7 +259,7 @@ Claim read_claim(const Reader& r, const YAML::Node& node, const Study& s) {
   if (it == kinds.end())
     r.fail(node["kind"], fmt::format("kind '{}': expected better, equal, equal_rows or efficiency", kind));
   c.kind = it->second;
-  c.judge = r.text_or(node["judge"], s.judges.front());
+  read_terms(r, node, s, c);
   c.rows = r.words(node["rows"]);
   c.than = r.words(node["than"]);
   c.columns = r.words(node["columns"]);

@@ -38,6 +38,9 @@ enum class ClaimKind {
   kEfficiency,  ///< the reference reaches each of `rows` within `below` of its epochs
 };
 
+/// What a budget is counted in.
+enum class Currency { kEpochs, kForwardUnits, kSeconds };
+
 /// A claim of the paper that runs can support or not.
 struct Claim {
   ClaimKind kind = ClaimKind::kBetter;
@@ -46,15 +49,17 @@ struct Claim {
   std::vector<std::string> rows, than, columns;
   std::vector<std::pair<std::string, std::string>> pairs;
   double within = 0, below = 0;
-  double by = 0;  ///< kBetter: by at least this much; negative: not worse by more
+  double by = 0;                    ///< kBetter: by at least this much; negative: not worse by more
+  std::optional<Currency> at = {};  ///< kBetter: both sides spend the same, instead of each to its end
+  std::string than_judge = {};      ///< kBetter: the other side is judged by this; empty: by the same
 };
 
 /// Settings that are tried for each row before the runs of a study, and how the best are found.
 struct Tuning {
-  std::string column;             ///< that the trials are made in; what is chosen holds for all columns
-  std::string judge;              ///< of accuracies
-  int64_t held_out_percent = 20;  ///< of the train images: they judge the trials
-  int seed = 1000;                ///< of the trials
+  std::string column;       ///< that the trials are made in; what is chosen holds for all columns
+  std::string judge;        ///< of accuracies
+  int64_t held_out = 5000;  ///< train images that no trial learns from: they judge
+  int seed = 1000;          ///< of the trials
   std::vector<std::string> scales = {};                      ///< that are tuned; empty: all
   std::map<std::string, std::vector<Settings>> trials = {};  ///< by row, as many for each
 };
@@ -89,7 +94,6 @@ struct Judging {
   int64_t probe_epochs = 200, probe_rates = 10;
   int64_t limit_test = 0;  ///< test images; 0: all
   int64_t frechet_samples = 2000, frechet_steps = 100;
-  int64_t held_out_percent = 0;  ///< above 0: judged on this part of the train images instead of test
   auto operator<=>(const Judging&) const = default;
 };
 

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <optional>
 
 #include "core/text.h"
+#include "study/budget.h"
 #include "study/write.h"
 
 namespace ebclr::study {
@@ -57,7 +59,8 @@ std::string caption_of(const Results& r, const std::string& judge, bool paper) {
     for (const auto& [name, e] : c.score) over_seeds |= name == judge && e.over_seeds;
   }
   std::string text = judge_label(judge);
-  text += over_seeds ? ": mean over seeds ± half of its 95 % interval, by the spread of all cells together"
+  text += over_seeds
+              ? ": mean over seeds ± half of its 95 % interval, by the spread of a column's cells together"
           : is_measured_once(judge)
               ? ": one seed, no interval"
               : ": one seed ± half of the 95 % interval over test images, which decides nothing";
@@ -229,14 +232,17 @@ Table budget_table(const Results& r, const std::string& judge) {
   constexpr Currency kCurrencies[] = {Currency::kEpochs, Currency::kForwardUnits, Currency::kSeconds};
   Table t;
   t.columns = {s.row_axis};
-  std::vector<Budget> budgets;
+  struct OfColumn : Budget {
+    std::string column;
+  };
+  std::vector<OfColumn> budgets;
   for (const auto& column : columns)
     for (const auto c : kCurrencies) {
       const auto budget = equal_budget(r, column.id, judge, c);
-      if (budget.rows.size() < 2) continue;
+      if (budget.rows.empty()) continue;
       t.columns.push_back(fmt::format("{}{}{} ({})", column.label, column.label.empty() ? "" : ", ",
                                       currency_name(c), amount(budget.spent, c)));
-      budgets.push_back(budget);
+      budgets.push_back({budget, column.id});
     }
   if (budgets.empty()) return t;
   for (const auto& row : rows) {
@@ -244,24 +250,30 @@ Table budget_table(const Results& r, const std::string& judge) {
     for (const auto& b : budgets) {
       const auto e = b.rows.find(row.id);
       if (e == b.rows.end()) {
-        line.push_back(Cell{"-", Tone::kMuted});
+        line.push_back(Cell{"-", Tone::kMuted, "no checkpoint within the budget"});
         continue;
       }
+      const auto& [score, used] = e->second;
       double best = 0;
-      for (const auto& [id, entry] : b.rows) best = std::max(best, entry.accuracy);
-      auto text = fmt::format("{:.1f}", e->second.accuracy);
-      if (e->second.used < 0.995) text += fmt::format(" ({:.0f} %)", 100 * e->second.used);
-      line.push_back(Cell{text, e->second.accuracy == best ? Tone::kBest : Tone::kPlain});
+      for (const auto& [id, entry] : b.rows) best = std::max(best, entry.score.mean);
+      auto text = show(score);
+      if (std::abs(used - 1) > 0.005) text += fmt::format(" ({:.0f} %)", 100 * used);
+      const auto cell = r.cells.find({row.id, b.column});
+      if (cell != r.cells.end()) text += marks(cell->second);
+      line.push_back(Cell{text, score.mean == best ? Tone::kBest : Tone::kPlain});
     }
     t.rows.push_back(std::move(line));
   }
   t.caption = fmt::format(
-      "{} when all rows of a column spend the same, as much as the cheapest of them spent in all: the last "
-      "checkpoint "
-      "within it, mean over seeds; in brackets how much of the budget was spent there. A row that is cut "
-      "short has not "
-      "come to the end of its schedule. Seconds are of this machine and count only where it was otherwise "
-      "idle",
+      "{} when all rows of a column spend the same, as much as the cheapest of them spent in all (mean over "
+      "its "
+      "seeds): the last checkpoint within it, or over it by at most 2 % of forward-units or 5 % of seconds; "
+      "mean "
+      "over seeds ± half of its 95 % interval, in brackets how much of the budget was spent there. A row "
+      "that is "
+      "cut short has not come to the end of its schedule. Seconds are of this machine and count only where "
+      "it was "
+      "otherwise idle",
       judge_label(judge));
   return t;
 }

@@ -40,6 +40,9 @@ std::optional<Plan> tuning_plan(const Study& study, const std::string& scale, co
   trials.row_axis = "trial";
   trials.column_axis = owner.column_axis;
   trials.fixed = owner.fixed;
+  // In place of the test images, which no trial may see; only the end of a trial counts.
+  trials.fixed.emplace_back("data.validation", std::to_string(tuning.held_out));
+  trials.fixed.emplace_back("checkpoint.keep_every", "0");
   for (const auto& column : owner.columns)
     if (column.id == tuning.column) trials.columns = {column};
   for (const auto& row : owner.rows) {
@@ -53,9 +56,7 @@ std::optional<Plan> tuning_plan(const Study& study, const std::string& scale, co
       trials.rows.push_back(std::move(trial));
     }
   }
-  auto judged = scales;
-  for (auto& j : judged.judging) j.held_out_percent = tuning.held_out_percent;
-  return make_plan(trials, scale, judged, 1, {}, out, data_root, tuning.seed);
+  return make_plan(trials, scale, scales, 1, {}, out, data_root, tuning.seed);
 }
 
 Tuned choose(const Plan& plan, const std::vector<std::string>& failures) {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/text.h"
+#include "study/budget.h"
 
 namespace ebclr::study {
 namespace {
@@ -18,7 +19,8 @@ constexpr double kLevel = 0.025;  // of each side: 5 % in all
 struct Comparison {
   std::string text;
   double p_holds = 1, p_fails = 1;
-  std::string open = {};  ///< why it stays open whatever the p-values say
+  std::string open = {};         ///< why it stays open whatever the p-values say
+  std::string cannot_hold = {};  ///< why it stays open where it would hold; it may still fail
 };
 
 /// All comparisons of a claim, and what they come to together.
@@ -44,8 +46,12 @@ class Tally {
       const auto& c = all_[i];
       if (!c.open.empty())
         open.push_back(fmt::format("{} ({})", c.text, c.open));
+      else if (p_fails[i] < kLevel)
+        fails.push_back(c.text);
+      else if (p_holds[i] < kLevel && !c.cannot_hold.empty())
+        open.push_back(fmt::format("{} ({})", c.text, c.cannot_hold));
       else
-        (p_fails[i] < kLevel ? fails : p_holds[i] < kLevel ? holds : open).push_back(c.text);
+        (p_holds[i] < kLevel ? holds : open).push_back(c.text);
     }
     if (!fails.empty()) {
       v.ruling = Ruling::kNotSupported;
@@ -84,13 +90,6 @@ std::string at(const Study& study, const std::string& column) {
   return text.empty() ? "" : " on " + text;
 }
 
-const Estimate* find(const Results& r, const CellId& id, const std::string& judge) {
-  const auto cell = r.cells.find(id);
-  if (cell == r.cells.end()) return nullptr;
-  const auto e = cell->second.score.find(judge);
-  return e == cell->second.score.end() ? nullptr : &e->second;
-}
-
 // " [EBCLR: 1 seed lost]" where the cells of a comparison were not whole.
 std::string marks(const Results& r, const std::vector<CellId>& ids) {
   std::vector<std::string> parts;
@@ -121,14 +120,22 @@ bool learnt(const Results& r, const CellId& id, const std::string& judge) {
   if (cell == r.cells.end()) return false;
   const auto before = cell->second.untrained.find(judge), after = cell->second.score.find(judge);
   if (before == cell->second.untrained.end()) return is_measured_once(judge);
-  const auto d = difference(r, judge, after->second, before->second);
+  const auto d = difference(after->second, before->second);
   return d.value > d.half();
 }
 
-// P(T > distance / error); with no error at all the sign of the distance decides.
+// Why a cell that looks good cannot carry a claim; empty: it can.
+std::string weakness(const Results& r, const CellId& id, const std::string& judge) {
+  const auto cell = r.cells.find(id);
+  const auto who = label(r.plan.study.rows, id.row);
+  // Those that fell may have been the bad ones.
+  if (cell != r.cells.end() && cell->second.lost > 0) return fmt::format("but {} lost a seed", who);
+  return learnt(r, id, judge) ? "" : fmt::format("but {} is not above its own untrained encoder", who);
+}
+
+// P(T > distance / error).
 double tail(double distance, const Difference& d) {
-  if (d.error > 0) return student_tail(distance / d.error, d.degrees);
-  return distance > 0 ? 0 : 1;
+  return student_tail(distance / d.error, d.degrees);
 }
 
 std::string show(const std::string& pair, const Difference& d) {
@@ -137,32 +144,89 @@ std::string show(const std::string& pair, const Difference& d) {
 
 constexpr const char* kOneSeed = "one seed decides nothing";
 
-void better(const Results& r, const Claim& claim, Tally& tally) {
+// Why a difference cannot be tested; empty: it can.
+std::string untestable(const Results& r, const Difference& d) {
+  if (r.plan.seeds < 2 || d.degrees < 0.5) return kOneSeed;
+  // Accuracies are counts of images: what is left below this is rounding.
+  return d.error > 1e-9 ? "" : "the seeds show no spread to judge by";
+}
+
+// What strangers or samples were measured against must be the same on both sides.
+std::string incomparable(const Results& r, const CellId& a, const std::string& judge_a, const CellId& b,
+                         const std::string& judge_b) {
+  const auto as = [&](const CellId& id, const std::string& judge) {
+    const auto& all = r.cells.at(id).measured_as;
+    const auto it = all.find(judge);
+    return it == all.end() ? std::string() : it->second;
+  };
+  const auto x = as(a, judge_a), y = as(b, judge_b);
+  return x == y ? "" : fmt::format("measured differently: {}; {}", x, y);
+}
+
+std::string under(const std::optional<Currency>& at) {
+  if (!at) return "";
+  return *at == Currency::kEpochs         ? " with equal epochs"
+         : *at == Currency::kForwardUnits ? " with equal forward-units"
+                                          : " with equal seconds";
+}
+
+/// The two sides of a comparison.
+struct Sides {
+  CellId a, b;
+  std::string text;
+  std::optional<std::pair<Budget::Entry, Budget::Entry>> cut = {};  ///< where both spend the same
+};
+
+std::vector<Sides> sides_of(const Results& r, const Claim& claim) {
   const auto& s = r.plan.study;
-  const double sign = is_distance(claim.judge) ? -1 : 1;
+  std::vector<Sides> out;
   for (const auto& column : columns_of(r, claim))
     for (const auto& row : claim.rows)
       for (const auto& other : claim.than) {
-        const auto *a = find(r, {row, column}, claim.judge), *b = find(r, {other, column}, claim.judge);
-        const auto pair =
-            fmt::format("{} against {}{}", label(s.rows, row), label(s.rows, other), at(s, column));
-        if (!a || !b) {
-          if (r.plan.find({row, column}) && r.plan.find({other, column}))
-            tally.add({.text = pair, .open = "missing"});
-          continue;
-        }
-        const auto d = paired_difference(r, claim.judge, *a, *b);
-        Comparison c{show(pair, d) + marks(r, {{row, column}, {other, column}})};
-        if (d.degrees < 1) {
-          c.open = kOneSeed;
-        } else {
-          c.p_holds = tail(sign * d.value - claim.by, d);
-          c.p_fails = tail(claim.by - sign * d.value, d);
-          if (sign * d.value > 0 && !learnt(r, {row, column}, claim.judge))
-            c.open = "but not above its own untrained encoder";
-        }
-        tally.add(std::move(c));
+        if (!r.plan.find({row, column}) || !r.plan.find({other, column})) continue;  // left out by --only
+        auto text = fmt::format("{} against {}{}{}", label(s.rows, row), label(s.rows, other), at(s, column),
+                                under(claim.at));
+        if (!claim.than_judge.empty()) text += fmt::format(", {} against {}", claim.judge, claim.than_judge);
+        out.push_back({{row, column}, {other, column}, std::move(text)});
       }
+  return out;
+}
+
+void better(const Results& r, const Claim& claim, Tally& tally) {
+  const double sign = is_distance(claim.judge) ? -1 : 1;
+  const auto than_judge = claim.than_judge.empty() ? claim.judge : claim.than_judge;
+  std::vector<Sides> found;
+  for (auto& s : sides_of(r, claim)) {
+    if (!r.score(s.a, claim.judge) || !r.score(s.b, than_judge)) {
+      tally.add({.text = s.text, .open = "missing"});
+      continue;
+    }
+    if (claim.at && !(s.cut = at_equal_cost(r, s.a.column, s.a.row, s.b.row, claim.judge, *claim.at))) {
+      tally.add({.text = s.text, .open = "one of them has no checkpoint within what the other spent"});
+      continue;
+    }
+    found.push_back(std::move(s));
+  }
+  // Ends of runs share the spread of all cells of their column; other pairs that of each other.
+  const bool apart = claim.at || !claim.than_judge.empty();
+  std::vector<std::pair<const Estimate*, const Estimate*>> pairs;
+  for (const auto& s : found)
+    pairs.emplace_back(s.cut ? &s.cut->first.score : r.score(s.a, claim.judge),
+                       s.cut ? &s.cut->second.score : r.score(s.b, than_judge));
+  const auto together = paired_differences(static_cast<size_t>(r.plan.seeds), pairs);
+  for (size_t i = 0; i < found.size(); ++i) {
+    const auto& s = found[i];
+    const auto d = apart ? together[i] : paired_difference(r, claim.judge, s.a.column, s.a.row, s.b.row);
+    Comparison c{show(s.text, d) + marks(r, {s.a, s.b})};
+    c.open = untestable(r, d);
+    if (c.open.empty()) c.open = incomparable(r, s.a, claim.judge, s.b, than_judge);
+    if (c.open.empty()) {
+      c.p_holds = tail(sign * d.value - claim.by, d);
+      c.p_fails = tail(claim.by - sign * d.value, d);
+      c.cannot_hold = weakness(r, s.a, claim.judge);
+    }
+    tally.add(std::move(c));
+  }
 }
 
 /// Two cells that are claimed to be equal.
@@ -198,7 +262,7 @@ void equal(const Results& r, const Claim& claim, Tally& tally) {
   std::vector<EqualPair> found;
   std::vector<std::pair<const Estimate*, const Estimate*>> estimates;
   for (auto& pair : equal_pairs(r, claim)) {
-    const auto *a = find(r, pair.x, claim.judge), *b = find(r, pair.y, claim.judge);
+    const auto *a = r.score(pair.x, claim.judge), *b = r.score(pair.y, claim.judge);
     if (a && b) {
       estimates.emplace_back(a, b);
       found.push_back(std::move(pair));
@@ -206,18 +270,20 @@ void equal(const Results& r, const Claim& claim, Tally& tally) {
       tally.add({.text = pair.text, .open = "missing"});
     }
   }
-  const auto differences = paired_differences(r, claim.judge, estimates);
+  const auto differences = paired_differences(static_cast<size_t>(r.plan.seeds), estimates);
   for (size_t i = 0; i < found.size(); ++i) {
     // Within a column the spread of the whole study is known better than that of these pairs.
     const bool column = found[i].x.column == found[i].y.column;
-    const auto d = column ? paired_difference(r, claim.judge, *estimates[i].first, *estimates[i].second)
-                          : differences[i];
-    Comparison c{show(found[i].text, d) + marks(r, {found[i].x, found[i].y})};
-    if (d.degrees < 1) {
-      c.open = kOneSeed;
-    } else {
+    const auto& [x, y, text] = found[i];
+    const auto d = column ? paired_difference(r, claim.judge, x.column, x.row, y.row) : differences[i];
+    Comparison c{show(text, d) + marks(r, {x, y})};
+    c.open = untestable(r, d);
+    if (c.open.empty()) {
       c.p_holds = std::max(tail(claim.within - d.value, d), tail(claim.within + d.value, d));
       c.p_fails = tail(std::abs(d.value) - claim.within, d);
+      // Two that learnt nothing are equal too.
+      for (const auto& id : {x, y})
+        if (c.cannot_hold.empty()) c.cannot_hold = weakness(r, id, claim.judge);
     }
     tally.add(std::move(c));
   }
@@ -282,13 +348,21 @@ std::string how_verdicts_are_reached() {
          "comparison of "
          "accuracies or distances is tested at 5 %, corrected for the number of comparisons that the claim "
          "makes "
-         "(Holm); the intervals that are shown are single, without that correction. Seeds are paired where "
-         "two cells "
-         "share them. One seed decides nothing. Efficiency is read from checkpoints: (0.2, 0.3] means more "
-         "than 0.2 "
-         "and at most 0.3, and every seed must agree; a final accuracy counts as a target only when it lies "
-         "above "
-         "what the reference has before training, by more than the interval.";
+         "(Holm); the intervals that are shown are single, without that correction. The spread of seeds is "
+         "that of "
+         "a column's cells together (of the whole study where a column has fewer than four degrees of "
+         "freedom), or "
+         "a cell's or pair's own where it scatters clearly more than the others (F test at 1 %). Seeds are "
+         "paired "
+         "where two cells share them. Intervals are over seeds, with the test images as they are. One seed "
+         "decides "
+         "nothing, and a winner that lost a seed, or is not above its own untrained encoder, is none. "
+         "Efficiency is "
+         "no such test: it is read from checkpoints, (0.2, 0.3] means more than 0.2 and at most 0.3, and "
+         "every "
+         "seed must agree; a final accuracy counts as a target only when it lies above what the reference "
+         "has "
+         "before training, by more than the interval.";
 }
 
 std::vector<Verdict> judge_claims(const Results& r) {

@@ -18,6 +18,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/json.h"
 #include "study/perform.h"
 
 namespace ebclr::study {
@@ -60,7 +61,7 @@ Worker start(const std::vector<std::string>& words, size_t run, const fs::path& 
   argv.push_back(nullptr);
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) core::run_error(kComponent, "no pipe to a worker could be made");
-  const int err = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int err = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (err < 0) core::run_error(kComponent, fmt::format("{}: cannot be written", log.string()));
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
@@ -86,7 +87,7 @@ Worker start(const std::vector<std::string>& words, size_t run, const fs::path& 
 
 void take_lines(Worker& w, RunStatus& status) {
   for (size_t end; (end = w.text.find('\n')) != std::string::npos;) {
-    const auto j = nlohmann::json::parse(w.text.substr(0, end), nullptr, false);
+    const auto j = core::parse_json(std::string_view(w.text).substr(0, end));
     w.text.erase(0, end + 1);
     if (!j.is_object()) continue;
     status.units = j.value("units", status.units);
@@ -96,9 +97,14 @@ void take_lines(Worker& w, RunStatus& status) {
 
 // The failure that was remembered of a run; empty without.
 std::string remembered(const RunSpec& spec) {
-  std::string text;
-  if (std::ifstream in(failure_file(spec)); in) std::getline(in, text);
-  return text;
+  std::error_code ec;
+  if (!fs::exists(failure_file(spec), ec)) return "";
+  try {
+    const auto text = core::read_text(failure_file(spec), kComponent);
+    return text.substr(0, text.find('\n'));
+  } catch (const core::Error&) {  // a pipe in its place, or nothing that may be read
+    return "";
+  }
 }
 
 std::string host_name() {
@@ -234,7 +240,9 @@ std::vector<RunStatus> run_plan(const Plan& plan, const WorkerOptions& options,
       // Other studies, also on other hosts, have workers of their own there.
       const auto stem = fmt::format("{}.{}.{}", spec.folder.filename().string(), host_name(), ::getpid());
       const auto file = options.scratch / (stem + ".json");
-      core::write_atomically(file, to_json(spec).dump(2) + "\n", kComponent);
+      // Paths may hold any bytes; JSON holds text.
+      const auto text = to_json(spec).dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+      core::write_atomically(file, text + "\n", kComponent);
       workers.push_back(start(options.command(file), *next, options.scratch / (stem + ".log")));
       status[*next].state = RunState::kRunning;
     }

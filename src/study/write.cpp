@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 
 #include "core/error.h"
 #include "core/files.h"
 #include "core/text.h"
+#include "data/catalog.h"
 #include "plot/plot.h"
 #include "report/page.h"
 #include "run/provenance.h"
@@ -142,6 +145,41 @@ std::vector<std::string> provenance_of(const Results& r) {
   return run::provenance_warnings(named);
 }
 
+// Each way in which runs were trained, with how many.
+std::vector<std::string> trained_by(const Results& r) {
+  std::map<std::string, int> ways;
+  for (const auto& f : r.findings)
+    if (f.trained) ++ways[f.sessions.empty() ? "not recorded" : f.sessions.back().text()];
+  std::vector<std::string> out;
+  for (const auto& [way, runs] : ways)
+    out.push_back(fmt::format("trained by: {} ({} run{})", way, runs, runs == 1 ? "" : "s"));
+  return out;
+}
+
+// On how many images each set was learnt and judged.
+std::vector<std::string> images_of(const Results& r) {
+  constexpr int64_t kWhole = 10000;  // test images of each of the paper's four sets
+  std::map<std::string, std::set<std::string>> by_set;
+  for (const auto& cell : r.plan.cells)
+    for (const size_t i : cell.runs) {
+      const auto& spec = r.plan.runs[i];
+      for (const auto& [name, curve] : r.findings[i].curves) {
+        if (curve.empty() || name.substr(name.rfind(' ') + 1) != cell.on) continue;
+        const auto total = curve.back().total;
+        const bool official = data::train_images(cell.on) > 12000 && spec.judging.limit_test == 0;
+        by_set[cell.on].insert(fmt::format(
+            "{} train, {} test{}", spec.images, total,
+            official && total < kWhole ? fmt::format(" (an excerpt: the set has {})", kWhole) : ""));
+      }
+    }
+  std::vector<std::string> out;
+  for (const auto& [set, counts] : by_set) {
+    out.push_back(fmt::format("images, {}: {}", set, core::join({counts.begin(), counts.end()}, "; ")));
+    if (counts.size() > 1) out.back() += ". **Not all runs were judged alike**";
+  }
+  return out;
+}
+
 // What the distances of a judge were measured with, and between which ends they lie.
 std::string distance_note(const Results& r, const std::string& judge) {
   for (const auto& f : r.findings) {
@@ -234,6 +272,8 @@ report::Page to_page(const Results& r, const Facts& facts) {
   page.heading("How this was made");
   for (const auto& w : provenance_of(r)) page.callout(Tone::kMuted, "What trained these runs", w);
   page.facts(facts);
+  for (const auto& line : images_of(r)) page.text(line);
+  for (const auto& line : trained_by(r)) page.text(line);
   if (const auto by = provenance_table(r); !by.rows.empty()) {
     page.begin_details("What trained each run");
     page.table(by);
@@ -278,6 +318,8 @@ std::string to_markdown(const Results& r, const Facts& facts) {
     md += r.plan.tuning_note + "\n";
   md += "\n## How this was made\n\n";
   for (const auto& [key, value] : facts) md += fmt::format("- {}: {}\n", key, value);
+  for (const auto& line : images_of(r)) md += "- " + line + "\n";
+  for (const auto& line : trained_by(r)) md += "- " + line + "\n";
   for (const auto& w : provenance_of(r)) md += fmt::format("- note: {}\n", w);
   return md;
 }

@@ -1,10 +1,14 @@
 #include "study/tuning.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "expect_error.h"
 #include "fake_run.h"
+#include "study/perform.h"
 #include "study/results.h"
 #include "study/write.h"
 #include "temp_dir.h"
@@ -18,10 +22,11 @@ constexpr const char* kTuned = R"(
 title: tuned methods
 judges: [knn]
 rows: {axis: method, key: method.name, values: [simclr, ebclr]}
-columns: {axis: data, key: data.source, values: [shapes, shapes28]}
+columns: {axis: data, key: data.source, values: [mnist, fmnist]}
 tuning:
   scales: [small]
-  column: shapes28
+  column: fmnist
+  held_out: 300
   trials:
     simclr: [{optimizer.lr: 0.1}, {optimizer.lr: 0.2}]
     ebclr: [{optimizer.lr: 0.001}, {optimizer.lr: 0.002, method.tau: 0.2}]
@@ -35,7 +40,7 @@ Scales scales() {
 }
 
 const RunSpec& trial(const Plan& plan, const std::string& id) {
-  return plan.runs[plan.find({id, "shapes28"})->runs[0]];
+  return plan.runs[plan.find({id, "fmnist"})->runs[0]];
 }
 
 TEST(Tuning, TrialsAreRunsOfTheirOwnSeedJudgedOnTrainImages) {
@@ -46,14 +51,63 @@ TEST(Tuning, TrialsAreRunsOfTheirOwnSeedJudgedOnTrainImages) {
   ASSERT_EQ(plan.runs.size(), 4u);
   for (const auto& r : plan.runs) {
     EXPECT_EQ(r.config.train.seed, 1000u);
-    EXPECT_EQ(r.config.data.source, "shapes28");
-    EXPECT_EQ(r.judging.held_out_percent, 20);
-    const auto o = curve_options(r, "shapes28", {"knn"});
-    EXPECT_DOUBLE_EQ(o.held_out, 0.2);
-    EXPECT_THAT(eval::settings_of(o, "knn", "paper"), HasSubstr("judged on 20 % of them"));
+    EXPECT_EQ(r.config.data.source, "fmnist");
+    EXPECT_EQ(r.config.data.validation, 300);
+    const auto o = curve_options(r, "fmnist", {"knn"});
+    EXPECT_EQ(o.data.validation, 300);
+    EXPECT_THAT(eval::settings_of(o, "knn", "paper"), HasSubstr("judged on 300 other train images"));
   }
   EXPECT_DOUBLE_EQ(trial(plan, "ebclr:1").config.optimizer.lr, 0.002);
   EXPECT_DOUBLE_EQ(trial(plan, "ebclr:1").config.method.ebclr.objective.tau, 0.2);
+}
+
+// An idx file: big-endian sizes, then bytes.
+void write_idx(const std::filesystem::path& file, std::vector<uint32_t> sizes, const std::string& bytes) {
+  std::string text{'\0', '\0', '\x08', static_cast<char>(sizes.size())};
+  for (const uint32_t n : sizes)
+    for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(n >> shift);
+  std::filesystem::create_directories(file.parent_path());
+  std::ofstream(file, std::ios::binary) << text << bytes;
+}
+
+// A small set in place of Fashion-MNIST: images of class c have the brightness 20 c. Test labels may be
+// wrong.
+void write_set(const std::filesystem::path& root, bool poisoned) {
+  for (const auto& [part, count] : {std::pair{"train", 160u}, {"t10k", 40u}}) {
+    std::string pixels, labels;
+    for (uint32_t i = 0; i < count; ++i) {
+      const auto label = static_cast<char>(i % 10);
+      pixels += std::string(28 * 28, static_cast<char>(20 * label + static_cast<char>(i % 7)));
+      labels += poisoned && part == std::string("t10k") ? '\0' : label;
+    }
+    write_idx(root / "fmnist" / fmt::format("{}-images-idx3-ubyte", part), {count, 28, 28}, pixels);
+    write_idx(root / "fmnist" / fmt::format("{}-labels-idx1-ubyte", part), {count}, labels);
+  }
+}
+
+TEST(Tuning, NoTestImageDecides) {
+  std::string text = kTuned;
+  text.replace(text.find("held_out: 300"), 13, "held_out: 50");
+  text += R"(
+fixed: {encoder.width: 8, head.hidden: 16, head.out: 8, train.batch_size: 32, train.epochs: 1, method.lambda: 0}
+)";
+  std::vector<std::vector<eval::CurvePoint>> curves;
+  for (const bool poisoned : {false, true}) {
+    testing::TempDir dir;
+    write_set(dir / "data", poisoned);
+    const auto plan =
+        *tuning_plan(parse_study("mine", text, "mine"), "small", scales(), dir / "out", dir / "data");
+    const auto& spec = trial(plan, "ebclr:0");
+    const std::atomic<bool> go_on{false};
+    ASSERT_EQ(perform(spec, {}, go_on, {}, true), Outcome::kDone);
+    const auto found = read_findings(spec);
+    ASSERT_TRUE(complete(spec, found));
+    curves.push_back(found.curves.at(curve_name("knn", "fmnist")));
+    EXPECT_EQ(curves.back().size(), 2u) << "the untrained encoder and the end";
+    for (const auto& p : curves.back()) EXPECT_EQ(p.total, 50) << "held-out train images, not the 40 of test";
+  }
+  EXPECT_EQ(curves[0].back().correct, curves[1].back().correct);
+  EXPECT_GT(curves[0].back().correct, 5) << "more than chance, or the comparison says nothing";
 }
 
 TEST(Tuning, TheBestTrialOfEachRowHoldsForAllColumns) {
@@ -70,7 +124,7 @@ TEST(Tuning, TheBestTrialOfEachRowHoldsForAllColumns) {
   const auto tuned = choose(plan, none);
   EXPECT_EQ(tuned.unfinished, "");
   const auto chosen = make_plan(with_settings(s, tuned), "small", scales(), 2, {}, dir.path(), "");
-  for (const char* column : {"shapes", "shapes28"}) {
+  for (const char* column : {"mnist", "fmnist"}) {
     const auto config = [&](const char* row) {
       return chosen.runs[chosen.find({row, column})->runs[1]].config;
     };
@@ -94,7 +148,7 @@ TEST(Tuning, AFailedTrialIsNotPicked) {
   const auto plan = *tuning_plan(s, "small", scales(), dir.path(), "");
   std::vector<std::string> failures(plan.runs.size());
   for (const char* id : {"simclr:0", "simclr:1", "ebclr:0"}) fake_run(trial(plan, id), {30, 50});
-  failures[plan.find({"ebclr:1", "shapes28"})->runs[0]] = "[train.guard] gave up";
+  failures[plan.find({"ebclr:1", "fmnist"})->runs[0]] = "[train.guard] gave up";
   const auto tuned = choose(plan, failures);
   EXPECT_EQ(tuned.unfinished, "");
   EXPECT_THAT(tuned.trials[3].problem, HasSubstr("gave up"));

@@ -1,0 +1,105 @@
+#include "study/budget.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace ebclr::study {
+namespace {
+
+double spent_at(const eval::CurvePoint& p, Currency currency) {
+  switch (currency) {
+    case Currency::kEpochs:
+      return p.epoch;
+    case Currency::kForwardUnits:
+      return p.forward_units;
+    case Currency::kSeconds:
+      return p.seconds;
+  }
+  return 0;
+}
+
+// Whole epochs do not divide a budget evenly, and no clock runs twice alike: so much over it is within it.
+double slack(Currency currency) {
+  return currency == Currency::kSeconds ? 0.05 : currency == Currency::kForwardUnits ? 0.02 : 1e-9;
+}
+
+/// The curves of a cell, by seed.
+using Curves = std::vector<std::pair<size_t, const std::vector<eval::CurvePoint>*>>;
+
+Curves curves_of(const Results& r, const PlannedCell& cell, const std::string& judge) {
+  Curves out;
+  for (size_t seed = 0; seed < cell.runs.size(); ++seed) {
+    const auto& curves = r.findings[cell.runs[seed]].curves;
+    if (const auto c = curves.find(curve_name(judge, cell.on)); c != curves.end() && !c->second.empty())
+      out.emplace_back(seed, &c->second);
+  }
+  return out;
+}
+
+double cost_of(const Curves& curves, Currency currency) {
+  Values all;
+  for (const auto& [seed, curve] : curves) all.push_back(spent_at(curve->back(), currency));
+  return mean_of(all);
+}
+
+std::optional<Budget::Entry> read_at(const Curves& curves, double budget, Currency currency) {
+  Budget::Entry out;
+  Values used;
+  for (const auto& [seed, curve] : curves) {
+    const eval::CurvePoint* at = nullptr;
+    for (const auto& p : *curve)
+      if (p.epoch > 0 && spent_at(p, currency) <= budget * (1 + slack(currency))) at = &p;
+    if (!at) return std::nullopt;  // the untrained encoder is no result of training
+    out.score.values.push_back(100 * at->accuracy);
+    out.score.seeds.push_back(seed);
+    out.score.total = at->total;
+    used.push_back(spent_at(*at, currency) / budget);
+  }
+  if (curves.empty()) return std::nullopt;
+  out.used = mean_of(used);
+  return out;
+}
+
+void settle_all(const std::vector<Budget::Entry*>& entries, size_t seeds) {
+  std::vector<Estimate*> estimates;
+  for (auto* e : entries) estimates.push_back(&e->score);
+  settle(estimates, seeds);
+}
+
+}  // namespace
+
+Budget equal_budget(const Results& r, const std::string& column, const std::string& judge,
+                    Currency currency) {
+  Budget out{.spent = std::numeric_limits<double>::infinity()};
+  std::map<std::string, Curves> curves;
+  for (const auto& cell : r.plan.cells) {
+    if (cell.id.column != column) continue;
+    auto found = curves_of(r, cell, judge);
+    if (found.empty()) continue;
+    out.spent = std::min(out.spent, cost_of(found, currency));
+    curves[cell.id.row] = std::move(found);
+  }
+  if (curves.empty() || !(out.spent > 0)) return {};
+  std::vector<Budget::Entry*> entries;
+  for (const auto& [row, c] : curves)
+    if (auto entry = read_at(c, out.spent, currency)) out.rows[row] = std::move(*entry);
+  for (auto& [row, entry] : out.rows) entries.push_back(&entry);
+  settle_all(entries, static_cast<size_t>(r.plan.seeds));
+  return out;
+}
+
+std::optional<std::pair<Budget::Entry, Budget::Entry>> at_equal_cost(
+    const Results& r, const std::string& column, const std::string& a, const std::string& b,
+    const std::string& judge, Currency currency) {
+  const auto *first = r.plan.find({a, column}), *second = r.plan.find({b, column});
+  if (!first || !second) return std::nullopt;
+  const auto x = curves_of(r, *first, judge), y = curves_of(r, *second, judge);
+  if (x.empty() || y.empty()) return std::nullopt;
+  const double budget = std::min(cost_of(x, currency), cost_of(y, currency));
+  auto at_x = read_at(x, budget, currency), at_y = read_at(y, budget, currency);
+  if (!at_x || !at_y) return std::nullopt;
+  settle_all({&*at_x, &*at_y}, static_cast<size_t>(r.plan.seeds));
+  return std::pair{std::move(*at_x), std::move(*at_y)};
+}
+
+}  // namespace ebclr::study

@@ -1,0 +1,51 @@
+#pragma once
+// How far seeds scatter, and so how sure a mean or a difference is.
+//
+// Seeds are few, so the spread of one cell alone says little: cells of one column (one data set) share
+// theirs. A column that knows too little asks the whole study, and a cell or pair that scatters clearly more
+// than the others stands for itself.
+
+#include <vector>
+
+namespace ebclr::study {
+
+/// A variance and how well it is known.
+struct Spread {
+  double variance = 0;
+  double degrees = 0;  ///< of freedom; 0: nothing is known
+};
+
+/// Values of one cell, by seed.
+using Values = std::vector<double>;
+
+double mean_of(const Values& values);
+
+/// Squares about their means, collected.
+class Pool {
+ public:
+  /// Cells whose values scatter about a mean of their own. Those with all `seeds` of them share these: what a
+  /// seed does to all is one draw and not as many as there are cells, and the degrees of freedom follow
+  /// (Satterthwaite).
+  void add_cells(const std::vector<Values>& cells, size_t seeds);
+  /// The same for values that share nothing.
+  void add(const Values& values);
+  /// Cells that share their seeds, all of them in each: what is left when each cell's and each seed's mean is
+  /// taken off. Twice that is the variance of a difference of two of them, seed by seed.
+  void add_block(const std::vector<Values>& cells);
+  void add(const Pool& other);
+
+  Spread spread() const;
+  /// Without these values, which were added by themselves.
+  Spread without(const Values& values) const;
+
+ private:
+  double squares_ = 0, weight_ = 0, degrees_ = 0;  // variance = squares / weight
+};
+
+/// The column's pool if it knows enough (four degrees of freedom), else that of the whole study.
+const Pool& known(const Pool& column, const Pool& study);
+
+/// `common`, unless `own` values scatter clearly more than the `others` (F test at 1 %): then their own.
+Spread fitting(const Values& own, const Spread& others, const Spread& common);
+
+}  // namespace ebclr::study
