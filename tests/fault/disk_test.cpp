@@ -38,7 +38,7 @@ struct End {
   int code = -1;
   int64_t calls = 0;
   bool struck = false;
-  std::string call, error;
+  std::string call, followed, error;
 };
 
 /// Runs `work` in a process of its own with a failing disk. This process must not have started threads.
@@ -60,8 +60,8 @@ End in_a_process(const fs::path& folder, Fault fault, int64_t n, Work work) {
       code = 77;
       error = e.what();
     }
-    const std::string text =
-        std::to_string(calls()) + "\n" + (struck() ? "1" : "0") + "\n" + struck_call() + "\n" + error;
+    const std::string text = std::to_string(calls()) + "\n" + (struck() ? "1" : "0") + "\n" + struck_call() +
+                             "\n" + followed() + "\n" + error;
     if (::write(pipe_ends[1], text.data(), text.size()) < 0) code = 78;
     ::_exit(code);
   }
@@ -80,6 +80,7 @@ End in_a_process(const fs::path& folder, Fault fault, int64_t n, Work work) {
   if (std::getline(in, line)) end.calls = std::stoll(line);
   if (std::getline(in, line)) end.struck = line == "1";
   std::getline(in, end.call);
+  std::getline(in, end.followed);
   std::getline(in, end.error);
   end.struck |= end.code == kCrashed;
   return end;
@@ -144,6 +145,7 @@ TEST(FaultyDisk, TrainingSurvivesEveryFault) {
   const auto whole = in_a_process(dir / "whole", Fault::kNone, 0, [&] { train(dir / "whole"); });
   ASSERT_EQ(whole.code, 0) << whole.error;
   ASSERT_GT(whole.calls, 60);
+  EXPECT_EQ(whole.followed, "") << "opened so that a link would be followed";
   const auto want = result_of(dir / "whole");
   const auto want_steps = steps_of(dir / "whole");
   ASSERT_EQ(want_steps, (std::vector<int64_t>{1, 2, 3, 4}));
@@ -174,6 +176,7 @@ TEST(FaultyDisk, TrainingSurvivesEveryFault) {
       }
       const auto second = in_a_process(folder, Fault::kNone, 0, [&] { train(folder); });
       ASSERT_EQ(second.code, 0) << second.error << " after " << first.call << " " << first.error;
+      ASSERT_EQ(second.followed, "");
       ASSERT_EQ(result_of(folder), want) << "after " << first.call << " " << first.error;
       ASSERT_EQ(steps_of(folder), want_steps) << "after " << first.call;
       fs::remove_all(folder);
@@ -238,6 +241,7 @@ TEST(FaultyDisk, IndexAndReportAreOldOrNew) {
   picture("b.pgm", 'b');
   const auto first = in_a_process(out, Fault::kNone, 0, work);
   ASSERT_EQ(first.code, 0) << first.error;
+  EXPECT_EQ(first.followed, "") << "opened so that a link would be followed";
   const auto old_index = core::read_bytes(features, "test");
   core::write_atomically(page, "an old page", "test");
   picture("c.pgm", 'c');

@@ -34,7 +34,7 @@ struct Disk {
   Fault fault = Fault::kNone;
   int64_t at = 0, count = 0, backups = 0;
   bool struck = false, out_of_space = false;
-  std::string what;
+  std::string what, followed;
   std::map<int, OpenFile> files;
   std::vector<NameChange> unsynced;
 };
@@ -145,6 +145,7 @@ int open_file(const char* path, int flags, mode_t mode) {
   struct stat info {};
   const bool is_there = ::lstat(full.c_str(), &info) == 0;
   const bool writes = (flags & O_ACCMODE) != O_RDONLY;
+  if ((flags & O_CREAT) && !(flags & O_NOFOLLOW)) d.followed += full.substr(d.root.size()) + " ";
   if (writes && !is_there && plan("create", full, false) == Plan::kFail) return -1;
   const int fd = next(path, flags, mode);
   if (fd < 0) return fd;
@@ -247,6 +248,9 @@ void free_space() {
 }
 int64_t calls() {
   return disk().count;
+}
+std::string followed() {
+  return disk().followed;
 }
 bool struck() {
   return disk().struck;

@@ -30,6 +30,8 @@ void arm(const std::filesystem::path& folder, Fault fault, int64_t n);
 void free_space();
 /// Calls counted so far.
 int64_t calls();
+/// Files that were opened to be made, if need be, in a way that would follow a link; empty: none.
+std::string followed();
 /// Did the fault happen?
 bool struck();
 /// What the n-th call was, e.g. "rename config.yaml".

@@ -33,6 +33,10 @@ code=0
 timeout 60 "$EBCLR" train --resume piped --epochs 3 --quiet 2>err.txt || code=$?
 [ "$code" != 124 ] || fail "resume hangs at a pipe"
 [ "$code" = 2 ] && grep -q "pipe" err.txt || fail "a pipe as metrics.jsonl: $code, $(cat err.txt)"
+# Nesting that would use up the stack.
+cp -r run deep
+{ printf '{"finished":'; printf '[%.0s' {1..200000}; printf ']%.0s' {1..200000}; printf '}'; } >deep/summary.json
+"$EBCLR" report deep --no-eval --out deep.html >deep.txt 2>&1 || fail "a nested summary ends a report: $(tail -n 1 deep.txt)"
 mkfifo config.yaml
 expect_error 2 "config.yaml" timeout 60 "$EBCLR" train --config config.yaml
 mkfifo p.idx model.ts
