@@ -612,7 +612,9 @@ struct Trainer::Impl {
                 .loss = output.loss.item<double>(),
                 .metrics = output.metrics,
                 .projection_dim = output.projections.defined() ? output.projections.size(1) : 0};
-    if (logged && output.projections.defined()) signs.spread = methods::projection_spread(output.projections);
+    // Also before the first update: what a collapse falls from.
+    if ((logged || position.step == 0) && output.projections.defined())
+      signs.spread = methods::projection_spread(output.projections);
     auto reason = agree(guard->fault(signs));
     if (!reason) {
       optimizer->zero_grad();
@@ -636,10 +638,12 @@ struct Trainer::Impl {
     guard->kept(position);
 
     auto report = make_report(signs, lr);
-    if (logged) {
-      write_metrics(report, signs.spread);
+    if (signs.spread) {
       signs.position = position;
       if (const auto text = guard->warning(signs)) warn(*text);
+    }
+    if (logged) {
+      write_metrics(report, signs.spread);
       interval_start = Clock::now();
       interval_images = 0;
     }

@@ -239,6 +239,25 @@ TEST(Guard, TriesAreCountedAnewBeyondTheLastFault) {
   EXPECT_DOUBLE_EQ(other.lr_scale(), 0.125);
 }
 
+TEST(Guard, ACollapseWithinTheFirstEpochIsAFault) {
+  const auto seen = [](double spread, int64_t step) {
+    train::Signs s{.position = {.step = step}, .loss = 4.8, .projection_dim = 128};
+    s.spread = spread;
+    return s;
+  };
+  train::Guard guard(run::resolve({}), {}, 100);
+  EXPECT_FALSE(guard.fault(seen(0.03, 0))) << "first weights are what they are";
+  EXPECT_FALSE(guard.warning(seen(0.03, 1)));
+  EXPECT_FALSE(guard.fault(seen(0.0056, 10))) << "a dip from which a run came back";
+  const auto fault = guard.fault(seen(0.0002, 10));
+  ASSERT_TRUE(fault) << "one that did not";
+  EXPECT_NE(fault->find("projections have collapsed"), std::string::npos);
+  // A network that begins with next to no spread has not fallen.
+  train::Guard faded(run::resolve({}), {}, 100);
+  EXPECT_FALSE(faded.warning(seen(0.0002, 1)));
+  EXPECT_FALSE(faded.fault(seen(0.0002, 10)));
+}
+
 TEST(Guard, SeesWhatIsNotFinite) {
   run::Snapshot s;
   s.tensors.tensors["w"] = torch::zeros({5000});
