@@ -369,8 +369,8 @@ std::string to_markdown(const Table& table) {
   auto clean = [](const std::string& text) {
     std::string out;
     for (char c : text) {
-      if (c == '|') {
-        out += "\\|";
+      if (c == '|' || c == '*') {  // a mark in a bold cell would end it
+        (out += '\\') += c;
       } else if (c == '\n') {
         out += "<br>";
       } else if (c == '<') {

@@ -246,7 +246,7 @@ TEST_F(Collected, ALostSeedKeepsTheCommonSpreadAndIsMarked) {
   EXPECT_THAT(v.reason, HasSubstr("EBCLR: 1 seed lost, rolled back 2 times"));
   EXPECT_EQ(v.ruling, Ruling::kUndecided) << "the lost seed may have been the bad one";
   const auto md = to_markdown(r, {});
-  EXPECT_THAT(md, HasSubstr("70.0 ± 18.0 (70) * †"));
+  EXPECT_THAT(md, HasSubstr("70.0 ± 18.0 (70) \\* †"));
   EXPECT_THAT(md, HasSubstr("* a seed is missing"));
   EXPECT_THAT(md, HasSubstr("† training was rolled back"));
   EXPECT_THAT(md, HasSubstr("seed 0: training was rolled back 2 times"));
