@@ -13,6 +13,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "core/checksum.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/json.h"
@@ -36,18 +37,7 @@ struct Head {
 static_assert(sizeof(Head) == 56 && sizeof(Record) == 56);
 
 uint64_t checksum(const void* data, size_t n) {
-  const auto* p = static_cast<const unsigned char*>(data);
-  uint64_t lane[4] = {n, n + 1, n + 2, n + 3};
-  for (; n >= 32; n -= 32, p += 32)
-    for (int i = 0; i < 4; ++i) {
-      uint64_t w;
-      std::memcpy(&w, p + 8 * i, 8);
-      lane[i] = (lane[i] ^ w) * 0x9E3779B97F4A7C15ull;
-      lane[i] ^= lane[i] >> 29;
-    }
-  uint64_t h = core::make_key({lane[0], lane[1], lane[2], lane[3]});
-  for (; n > 0; --n, ++p) h = core::mix64(h ^ *p);
-  return h;
+  return core::lane_sum(data, n, n, /*rest=*/false);
 }
 uint32_t row_check(const void* data, size_t n) {
   return static_cast<uint32_t>(checksum(data, n) >> 16);

@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "core/checksum.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/json.h"
@@ -22,22 +23,9 @@ namespace fs = std::filesystem;
 constexpr std::string_view kCheckpointComponent = "checkpoint";
 constexpr int kFormat = 1;
 
-// A fast 64-bit checksum: four independent multiply-mix lanes over 32 bytes at a time.
 uint64_t checksum(const torch::Tensor& tensor, uint64_t seed) {
   const auto t = tensor.detach().to(torch::kCPU).contiguous();
-  const auto* p = static_cast<const unsigned char*>(t.data_ptr());
-  size_t n = t.nbytes();
-  uint64_t lane[4] = {seed, seed + 1, seed + 2, seed + 3};
-  for (; n >= 32; n -= 32, p += 32)
-    for (int i = 0; i < 4; ++i) {
-      uint64_t w;
-      std::memcpy(&w, p + 8 * i, 8);
-      lane[i] = (lane[i] ^ w) * 0x9E3779B97F4A7C15ull;
-      lane[i] ^= lane[i] >> 29;
-    }
-  uint64_t h = core::make_key({lane[0], lane[1], lane[2], lane[3], n});
-  for (; n > 0; --n, ++p) h = core::mix64(h ^ *p);
-  return h;
+  return core::lane_sum(t.data_ptr(), t.nbytes(), seed, /*rest=*/true);
 }
 
 std::string checksum(const core::SafeTensors& content, const std::string& text) {

@@ -36,10 +36,6 @@ void attempt(F&& use) {
   }
 }
 
-/// The checksum of an index and of checkpoints: whoever means harm can count too. With `rest` what is left
-/// after whole lanes counts.
-uint64_t lane_sum(const void* data, size_t n, uint64_t seed, bool rest);
-
 /// A stored zip, all that the unpickler needs around its program: see tests/run/torch_file_test.cpp.
 std::string zip_around(const std::vector<std::pair<std::string, std::string>>& entries);
 

@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "core/checksum.h"
 #include "core/json.h"
 #include "core/rng.h"
 #include "core/safetensors.h"
@@ -31,7 +32,7 @@ std::string checkpoint_sum(const core::SafeTensors& content, const std::string& 
   uint64_t h = 1;
   for (const auto& [name, tensor] : content.tensors) {
     for (const char c : name) h = core::mix64(h ^ static_cast<unsigned char>(c));
-    h = lane_sum(tensor.data_ptr(), tensor.nbytes(), h, true);
+    h = core::lane_sum(tensor.data_ptr(), tensor.nbytes(), h, true);
   }
   for (const char c : text) h = core::mix64(h ^ static_cast<unsigned char>(c));
   return fmt::format("{:016x}", h);

@@ -12,6 +12,7 @@
 
 #include "bench/compare.h"
 #include "browse/classes.h"
+#include "core/checksum.h"
 #include "core/files.h"
 #include "core/npy.h"
 #include "core/rng.h"
@@ -61,22 +62,6 @@ fs::path file_of(Bytes bytes, const std::string& name) {
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   return path;
-}
-
-uint64_t lane_sum(const void* data, size_t n, uint64_t seed, bool rest) {
-  const auto* p = static_cast<const unsigned char*>(data);
-  uint64_t lane[4] = {seed, seed + 1, seed + 2, seed + 3};
-  for (; n >= 32; n -= 32, p += 32)
-    for (int i = 0; i < 4; ++i) {
-      uint64_t w;
-      std::memcpy(&w, p + 8 * i, 8);
-      lane[i] = (lane[i] ^ w) * 0x9E3779B97F4A7C15ull;
-      lane[i] ^= lane[i] >> 29;
-    }
-  uint64_t h = rest ? core::make_key({lane[0], lane[1], lane[2], lane[3], n})
-                    : core::make_key({lane[0], lane[1], lane[2], lane[3]});
-  for (; n > 0; --n, ++p) h = core::mix64(h ^ *p);
-  return h;
 }
 
 namespace {
@@ -216,7 +201,7 @@ void run_record(Bytes bytes) {
 }
 
 uint64_t index_checksum(const char* p, size_t n) {  // as src/index/index_file.cpp has it
-  return lane_sum(p, n, n, false);
+  return core::lane_sum(p, n, n, false);
 }
 
 /// With the checksums of its head and its description made right: whoever means harm can count too.
