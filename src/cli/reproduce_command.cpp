@@ -59,37 +59,46 @@ std::string today() {
   return text;
 }
 
-std::string command_of(const ReproduceArgs& a, const std::string& study) {
-  std::string text = fmt::format("ebclr reproduce {} --scale {}", study, a.scale);
+std::string command_of(const ReproduceArgs& a, const std::vector<std::string>& studies) {
+  using core::shell_word;
+  std::string text = "ebclr reproduce";
+  for (const auto& s : studies) text += " " + shell_word(s);
+  text += " --scale " + shell_word(a.scale);
   if (a.seeds > 0) text += fmt::format(" --seeds {}", a.seeds);
-  for (const auto& o : a.only) text += " --only " + o;
+  for (const auto& o : a.only) text += " --only " + shell_word(o);
   return text;
 }
 
-// As a shell reads it.
-std::string quoted(const std::string& word) {
-  const bool plain = !word.empty() && word.find_first_not_of(
-                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                          "0123456789_-+=./,:@%") == std::string::npos;
-  if (plain) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
+// All that was asked for, to go on in the same way.
+std::string whole_command(const ReproduceArgs& a) {
+  using core::shell_word;
+  std::string text = command_of(a, a.studies);
+  for (const auto& r : a.runs) text += " --run " + shell_word(r);
+  if (a.out != ReproduceArgs{}.out) text += " --out " + shell_word(a.out);
+  if (!a.data_root.empty()) text += " --data-root " + shell_word(a.data_root);
+  if (a.jobs > 1) text += fmt::format(" --jobs {}", a.jobs);
+  if (a.no_fetch) text += " --no-fetch";
+  if (a.json) text += " --json";
+  const RuntimeOptions usual;
+  if (a.runtime.threads != usual.threads) text += fmt::format(" --threads {}", a.runtime.threads);
+  if (a.runtime.device != usual.device) text += " --device " + shell_word(a.runtime.device);
+  if (a.runtime.engine != usual.engine) text += " --engine " + shell_word(a.runtime.engine);
+  return text;
 }
 
 // One run of a plan by its name, for schedulers that want a command each.
 std::string command_of_run(const ReproduceArgs& a, const std::string& study, const study::RunSpec& spec) {
-  std::string text = fmt::format("ebclr reproduce {} --scale {}", quoted(study), quoted(a.scale));
-  if (a.seeds > 0) text += fmt::format(" --seeds {}", a.seeds);
-  for (const auto& o : a.only) text += " --only " + quoted(o);
-  if (!a.data_root.empty()) text += " --data-root " + quoted(a.data_root);
-  return text + fmt::format(" --out {} --run {}", quoted(a.out), quoted(spec.folder.filename().string()));
+  using core::shell_word;
+  std::string text = command_of(a, {study});
+  if (!a.data_root.empty()) text += " --data-root " + shell_word(a.data_root);
+  return text +
+         fmt::format(" --out {} --run {}", shell_word(a.out), shell_word(spec.folder.filename().string()));
 }
 
 study::Facts facts_of(const ReproduceArgs& a, const std::string& study) {
-  return {{"command", command_of(a, study)},
+  return {{"command", command_of(a, {study})},
           {"version", fmt::format("ebclr {}, commit {}", EBCLR_VERSION, kCommit)},
-          {"machine", report::describe_machine()},
+          {"reported on", report::describe_machine()},
           {"date", today()}};
 }
 
@@ -109,13 +118,15 @@ void list_studies(bool json) {
       fmt::print("{:<14} {:<26} {}\n", name, s.source, s.title);
   }
   if (json) {
-    fmt::print("{}\n", out.dump(2));
+    print_answer(out);
     return;
   }
   const auto scales = study::load_scales();
   fmt::print("\nscales:\n");
   for (size_t i = 0; i < scales.names.size(); ++i)
-    fmt::print("  {:<8} {} ({} seeds by default)\n", scales.names[i], scales.about[i], scales.seeds[i]);
+    fmt::print(
+        "  {:<8} {} ({} by default)\n", scales.names[i], scales.about[i],
+        scales.seeds[i] == 1 ? "1 seed, which decides nothing," : fmt::format("{} seeds", scales.seeds[i]));
   fmt::print("\nebclr reproduce table1 --scale tiny writes reproduction/table1/report.html\n");
 }
 
@@ -170,8 +181,8 @@ class TimeEstimate {
 void print_plan(const study::Plan& plan, TimeEstimate& estimate, int jobs) {
   double all_units = 0, seconds = 0;
   size_t done = 0, blocked = 0;
-  fmt::print("{}: {} at scale {}, {} seeds, {} runs\n\n", plan.study.name, plan.study.title, plan.scale,
-             plan.seeds, plan.runs.size());
+  fmt::print("{}: {} at scale {}, {} seed{}, {} runs\n\n", plan.study.name, plan.study.title, plan.scale,
+             plan.seeds, plan.seeds == 1 ? "" : "s", plan.runs.size());
   fmt::print("  {:<38} {:>7} {:>7} {:>6} {:>14}  {}\n", "run", "images", "epochs", "batch", "forward-units",
              "");
   for (const auto& r : plan.runs) {
@@ -194,6 +205,7 @@ void print_plan(const study::Plan& plan, TimeEstimate& estimate, int jobs) {
   fmt::print("\n  {} to do ({} done, {} cannot run): {} forward-units, about {}\n\n",
              plan.runs.size() - done - blocked, done, blocked, units(all_units),
              core::human_seconds(seconds / std::max(1, jobs)));
+  if (plan.seeds < 2) fmt::print("  note: one seed decides no claim; ask for three with --seeds 3\n\n");
   std::fflush(stdout);
 }
 
@@ -267,8 +279,8 @@ class PlanProgress {
     const auto f = study::read_findings(spec);
     std::vector<std::string> scores;
     for (const auto& [name, curve] : f.curves)
-      scores.push_back(fmt::format("{} {:.1f} % (untrained {:.1f})", name, 100 * curve.back().accuracy,
-                                   100 * curve.front().accuracy));
+      scores.push_back(fmt::format("{} on {} {:.1f} % (untrained {:.1f})", name.judge, name.set,
+                                   100 * curve.back().accuracy, 100 * curve.front().accuracy));
     for (const auto& [name, d] : f.distances) scores.push_back(fmt::format("{} {:.2f}", name, d.distance));
     fmt::print(stderr, "done    {}: {} in {}{}\n", spec.title, core::join(scores, ", "),
                core::human_seconds(f.seconds), whose(s));
@@ -357,7 +369,7 @@ class Reproduction {
     block_missing(*trials);
     if (!a_.runs.empty()) run_named(*trials);
     const bool stopped = a_.runs.empty() && carry_out(*trials);
-    auto tuned = study::choose(*trials, study::remembered_failures(*trials));
+    auto tuned = study::choose(*trials, failures_of(*trials));
     if (stopped) interrupt();
     if (!tuned.unfinished.empty()) {
       untuned_ = true;
@@ -385,7 +397,7 @@ class Reproduction {
       if (!r.blocked.empty()) core::usage_error(kReproduce, fmt::format("{}: {}", r.title, r.blocked));
     }
     if (carry_out(part)) interrupt();
-    for (const auto& f : study::remembered_failures(part)) failed_ += !f.empty();
+    for (const auto& f : failures_of(part)) failed_ += !f.empty();
   }
 
   // The plan as data: what there is to do, and a command for each.
@@ -438,13 +450,28 @@ class Reproduction {
       if (page_.site()) page_.site()->show(board.update(status, progress.seconds_left()));
     };
     bool stopped = false;
-    for (const auto& s : study::run_plan(plan, options, interrupted()))
-      stopped |= s.state == study::RunState::kStopped;
+    const auto status = study::run_plan(plan, options, interrupted());
+    for (size_t i = 0; i < status.size(); ++i) {
+      stopped |= status[i].state == study::RunState::kStopped;
+      if (status[i].state == study::RunState::kFailed)
+        failures_[plan.runs[i].folder] = status[i].failure;
+      else
+        failures_.erase(plan.runs[i].folder);
+    }
     return stopped;
   }
 
+  // Of each run of a plan: what is remembered on disk, or what this call saw and could not write there.
+  std::vector<std::string> failures_of(const study::Plan& plan) const {
+    auto out = study::remembered_failures(plan);
+    for (size_t i = 0; i < out.size(); ++i)
+      if (const auto seen = failures_.find(plan.runs[i].folder); out[i].empty() && seen != failures_.end())
+        out[i] = seen->second;
+    return out;
+  }
+
   void report(const study::Plan& plan) {
-    const auto failures = study::remembered_failures(plan);
+    const auto failures = failures_of(plan);
     for (const auto& f : failures) failed_ += !f.empty();
     const auto results = study::collect(plan, failures);
     const auto written =
@@ -470,9 +497,8 @@ class Reproduction {
   }
 
   [[noreturn]] void interrupt() const {
-    fmt::print(
-        stderr, "\ninterrupted; everything is saved. Continue with the same command:\n  {}\n",
-        command_of(a_, core::join(a_.studies, " ")) + (a_.out == "reproduction" ? "" : " --out " + a_.out));
+    fmt::print(stderr, "\ninterrupted; everything is saved. Continue with the same command:\n  {}\n",
+               core::one_line(whole_command(a_)));
     throw core::Error(core::ExitCode::kInterrupted, "", "");
   }
 
@@ -481,6 +507,7 @@ class Reproduction {
   TimeEstimate estimate_;
   LivePage page_;
   study::Missing missing_;
+  std::map<fs::path, std::string> failures_;  // that this call saw, by run folder
   nlohmann::ordered_json json_ = nlohmann::ordered_json::array();
   size_t failed_ = 0;
   std::string asked_;            // the study at hand, as it was named
@@ -504,6 +531,13 @@ void reproduce(const ReproduceArgs& a) {
     for (const auto& o : a.only) study::add_only(selection, o, s);
     study::make_plan(s, a.scale, scales, seeds, selection, a.out, a.data_root);
   }
+  const auto runs = fs::path(a.out) / "runs";
+  std::error_code ec;
+  if (a.report_only && (!fs::is_directory(runs, ec) || fs::is_empty(runs, ec)))
+    core::usage_error(kReproduce,
+                      fmt::format("{}: holds no runs to report on; leave out --report-only, or say "
+                                  "where they are: --out",
+                                  a.out));
   catch_interrupts();
   Reproduction reproduction(a, runtime);
   for (const auto& name : names) reproduction.perform(name, scales, seeds);

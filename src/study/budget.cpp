@@ -6,18 +6,6 @@
 namespace ebclr::study {
 namespace {
 
-double spent_at(const eval::CurvePoint& p, Currency currency) {
-  switch (currency) {
-    case Currency::kEpochs:
-      return p.epoch;
-    case Currency::kForwardUnits:
-      return p.forward_units;
-    case Currency::kSeconds:
-      return p.seconds;
-  }
-  return 0;
-}
-
 // Whole epochs do not divide a budget evenly, and no clock runs twice alike: so much over it is within it.
 double slack(Currency currency) {
   return currency == Currency::kSeconds ? 0.05 : currency == Currency::kForwardUnits ? 0.02 : 1e-9;
@@ -36,24 +24,52 @@ Curves curves_of(const Results& r, const PlannedCell& cell, const std::string& j
   return out;
 }
 
+/// What a cell has spent at a point of its curves.
+class Cost {
+ public:
+  /// Seeds do the same work, so the quickest of them says what a unit of it takes when nothing else runs.
+  Cost(const Curves& curves, Currency currency) : currency_(currency) {
+    for (const auto& [seed, curve] : curves)
+      if (const auto& end = curve->back(); end.forward_units > 0)
+        seconds_per_unit_ = std::min(seconds_per_unit_, end.seconds / end.forward_units);
+  }
+  double at(const eval::CurvePoint& p) const {
+    switch (currency_) {
+      case Currency::kEpochs:
+        return p.epoch;
+      case Currency::kForwardUnits:
+        return p.forward_units;
+      case Currency::kSeconds:
+        return p.forward_units > 0 ? p.forward_units * seconds_per_unit_ : p.seconds;
+    }
+    return 0;
+  }
+
+ private:
+  Currency currency_;
+  double seconds_per_unit_ = std::numeric_limits<double>::infinity();
+};
+
 double cost_of(const Curves& curves, Currency currency) {
+  const Cost cost(curves, currency);
   Values all;
-  for (const auto& [seed, curve] : curves) all.push_back(spent_at(curve->back(), currency));
+  for (const auto& [seed, curve] : curves) all.push_back(cost.at(curve->back()));
   return mean_of(all);
 }
 
 std::optional<Budget::Entry> read_at(const Curves& curves, double budget, Currency currency) {
+  const Cost cost(curves, currency);
   Budget::Entry out;
   Values used;
   for (const auto& [seed, curve] : curves) {
     const eval::CurvePoint* at = nullptr;
     for (const auto& p : *curve)
-      if (p.epoch > 0 && spent_at(p, currency) <= budget * (1 + slack(currency))) at = &p;
+      if (p.epoch > 0 && cost.at(p) <= budget * (1 + slack(currency))) at = &p;
     if (!at) return std::nullopt;  // the untrained encoder is no result of training
     out.score.values.push_back(100 * at->accuracy);
     out.score.seeds.push_back(seed);
     out.score.total = at->total;
-    used.push_back(spent_at(*at, currency) / budget);
+    used.push_back(cost.at(*at) / budget);
   }
   if (curves.empty()) return std::nullopt;
   out.used = mean_of(used);

@@ -31,7 +31,8 @@ std::optional<json> read_json(const fs::path& path) {
 bool same_config(const RunSpec& spec) {
   std::vector<std::string> warnings;
   const auto file = run::RunFolder{spec.folder}.config();
-  if (!fs::exists(file)) return false;
+  std::error_code ec;
+  if (!fs::exists(file, ec)) return false;
   return digest(run::resolve({run::read_layer(file.string(), warnings)})) == digest(spec.config);
 }
 
@@ -55,7 +56,8 @@ void read_curve_of(const RunSpec& spec, const std::string& judge, const std::str
   const auto [kind, protocol] = judge_and_protocol(judge);
   const bool own = set == spec.config.data.source;
   const auto file = eval::curve_file(spec.folder, kind, protocol, own ? "" : set);
-  if (!fs::exists(file)) return;
+  std::error_code ec;
+  if (!fs::exists(file, ec)) return;
   try {
     auto curve = eval::read_curve(file);
     const auto wanted = eval::settings_of(curve_options(spec, set, {judge}), kind, protocol);
@@ -88,10 +90,6 @@ void read_distance(const RunSpec& spec, const std::string& judge, Findings& f) {
 }
 
 }  // namespace
-
-std::string curve_name(const std::string& judge, const std::string& set) {
-  return judge + " on " + set;
-}
 
 std::pair<std::string, std::string> judge_and_protocol(const std::string& judge) {
   if (judge == "linear") return {"linear", "honest"};
@@ -165,6 +163,12 @@ bool complete(const RunSpec& spec, const Findings& f) {
       if (!f.curves.count(curve_name(judge, set))) return false;
   }
   return true;
+}
+
+std::string problem_of(const RunSpec& spec, const Findings& f, const std::string& failure) {
+  if (!failure.empty()) return "failed: " + failure;
+  if (!spec.blocked.empty()) return spec.blocked;
+  return complete(spec, f) ? "" : "not finished";
 }
 
 }  // namespace ebclr::study

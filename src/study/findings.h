@@ -1,6 +1,7 @@
 #pragma once
 // What is known of a run of a plan, from its folder.
 
+#include <compare>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -24,19 +25,24 @@ struct FrechetFinding {
   std::string label;
 };
 
+/// Which of a run's curves: by whom, on which set of images.
+struct CurveName {
+  std::string judge, set;
+  auto operator<=>(const CurveName&) const = default;
+};
+inline CurveName curve_name(const std::string& judge, const std::string& set) {
+  return {judge, set};
+}
+
 /// All that is known of a run; what is missing was not judged yet.
 struct Findings {
   bool trained = false;
   int64_t epochs = 0, steps = 0, rollbacks = 0;
   double seconds = 0, forward_units = 0, peak_memory = 0;
-  std::vector<run::Session> sessions;  ///< what trained it
-  std::map<std::string, std::vector<eval::CurvePoint>>
-      curves;                                       ///< by curve_name; the first point is untrained
-  std::map<std::string, FrechetFinding> distances;  ///< by judge
+  std::vector<run::Session> sessions;                         ///< what trained it
+  std::map<CurveName, std::vector<eval::CurvePoint>> curves;  ///< the first point is untrained
+  std::map<std::string, FrechetFinding> distances;            ///< by judge
 };
-
-/// Name of a curve among the findings.
-std::string curve_name(const std::string& judge, const std::string& set);
 
 /// Judge and protocol of the eval room behind a study's judge of accuracies: "knn-dino" is {"knn", "dino"}.
 std::pair<std::string, std::string> judge_and_protocol(const std::string& judge);
@@ -53,5 +59,8 @@ std::string distance_settings(const Judging& judging, const std::string& judge);
 Findings read_findings(const RunSpec& spec);
 /// Is there nothing left to do?
 bool complete(const RunSpec& spec, const Findings& findings);
+/// Why a run has no result: its failure (empty: none), what blocks it, or that it is not finished. Empty: it
+/// has one.
+std::string problem_of(const RunSpec& spec, const Findings& findings, const std::string& failure);
 
 }  // namespace ebclr::study

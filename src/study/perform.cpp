@@ -1,7 +1,6 @@
 #include "study/perform.h"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
 
 #include <algorithm>
 #include <chrono>
@@ -18,9 +17,9 @@
 #include "eval/run_curve.h"
 #include "eval/strangers.h"
 #include "fid/fid.h"
-#include "methods/method.h"
 #include "run/images.h"
 #include "run/run.h"
+#include "train/rehearsal.h"
 #include "train/trainer.h"
 
 namespace ebclr::study {
@@ -28,11 +27,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-
-// Of the named sets two are grey and 28 x 28, two in colour and 32 x 32.
-bool is_gray(const run::Config& config) {
-  return config.data.source == "mnist" || config.data.source == "fmnist";
-}
 
 /// Passes what the trainer says on as units.
 class Watcher : public train::Observer {
@@ -117,7 +111,9 @@ bool judge_run(const RunSpec& spec, const std::string& set, const std::vector<st
 void write_measured(const RunSpec& spec, const std::string& judge, const json& j) {
   const auto file = distance_file(spec, judge);
   core::make_folder(file.parent_path(), kComponent);  // a link in its place is not followed
-  core::write_atomically(file, j.dump(2) + "\n", kComponent);
+  // The name of a set need not be UTF-8.
+  const auto text = j.dump(2, ' ', false, json::error_handler_t::replace);
+  core::write_atomically(file, text + "\n", kComponent);
 }
 
 // All four scores at once: they share features and sets.
@@ -233,40 +229,17 @@ Outcome perform(const RunSpec& spec, const engine::Placement& placement, const s
 
 std::string unit_kind(const run::Config& config) {
   const auto& m = config.method;
-  return fmt::format("{} {} {} {} {}", m.name, m.encoder.arch, m.encoder.width, is_gray(config),
+  const auto shape = data::shape_of(config.data);
+  return fmt::format("{} {} {} {}x{} {}", m.name, m.encoder.arch, m.encoder.width, shape.channels, shape.side,
                      m.ebclr.objective.lambda > 0);
 }
 
 double measure_unit(const run::Config& config, const engine::EngineOptions& engine) {
-  auto options = config.method;
-  const bool gray = is_gray(config);
-  const int64_t channels = gray ? 1 : 3, size = gray ? 28 : 32;
-  const int64_t n =
-      std::min<int64_t>(32, config.train.batch_size);  // a unit costs about the same in any batch
-  options.encoder.channels = channels;
-  options.ebclr.buffer.size = 2 * n;
-  options.seed = 0;
-  const methods::MethodContext context{.data_proposals =
-                                           [&](int64_t count, core::Rng&) {
-                                             return torch::rand({count, channels, size, size});
-                                           },
-                                       .image_shape = {channels, size, size},
-                                       .train_images = 100 * n,
-                                       .batch = n};
-  auto method = methods::make_method(options, context);
-  method->train();
-  for (auto& encoder : method->encoders()) engine::attach(*encoder, engine);
-  const methods::StepInput input{torch::rand({n, channels, size, size}),
-                                 torch::rand({n, channels, size, size}), 0, 0};
-  double best = 1e300;
-  for (int i = 0; i < 3; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    method->step(input).loss.backward();
-    method->after_update(input);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (i > 0) best = std::min(best, seconds);
-  }
-  return best / (method->forward_units(n) * static_cast<double>(n));
+  auto c = config;
+  c.train.batch_size = std::min<int64_t>(32, c.train.batch_size);  // a unit costs about the same in any batch
+  const auto shape = data::shape_of(config.data);
+  const auto r = train::rehearse(c, {shape.channels, shape.side, shape.side}, {.engine = engine});
+  return r.seconds / (r.units_per_image * static_cast<double>(c.train.batch_size));
 }
 
 json to_json(const RunSpec& spec) {

@@ -90,11 +90,13 @@ const PlannedCell* Plan::find(const CellId& id) const {
 
 std::string digest(const run::Config& config) {
   // What differs from the defaults, so that a key that is added later leaves old runs valid. Where images lie
-  // does not change what is learned from them.
+  // does not change what is learned from them, and how many outputs `supervised` has is for its labels to
+  // say.
   const auto defaults = run::resolve({});
+  const bool labels_decide = config.method.name == methods::kSupervised;
   std::string text;
   for (const auto& f : run::fields())
-    if (f.key != "data.root" && f.get(config) != f.get(defaults))
+    if (f.key != "data.root" && !(labels_decide && f.key == "head.out") && f.get(config) != f.get(defaults))
       text += fmt::format("{}={}\n", f.key, f.get(config));
   return core::sha256(std::as_bytes(std::span(text.data(), text.size()))).substr(0, 10);
 }

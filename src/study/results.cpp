@@ -57,12 +57,6 @@ void settle_study(const ByColumn& estimates, size_t seeds) {
   for (const auto& [column, list] : estimates) settle(list, seeds, all);
 }
 
-std::string problem_of(const RunSpec& spec, const Findings& f, const std::string& failure) {
-  if (!failure.empty()) return "failed: " + failure;
-  if (!spec.blocked.empty()) return spec.blocked;
-  return complete(spec, f) ? "" : "not finished";
-}
-
 void put(std::map<std::string, Estimate>& map, const std::string& judge, size_t seed, double value,
          int64_t total = 0) {
   auto& e = map[judge];
@@ -231,39 +225,50 @@ Difference paired_difference(const Results& r, const std::string& judge, const s
   const auto *x = r.score({a, column}, judge), *y = r.score({b, column}, judge);
   const auto seeds = static_cast<size_t>(r.plan.seeds);
   if (seeds < 2 || x->values.size() != seeds || y->values.size() != seeds) return difference(*x, *y);
-  Pool all;
+  Pool all, elsewhere;
   std::set<std::string> columns;
   for (const auto& [id, cell] : r.cells) columns.insert(id.column);
-  for (const auto& c : columns) all.add(block_pool(r, judge, c, {}));
+  for (const auto& c : columns) {
+    const auto pool = block_pool(r, judge, c, {});
+    all.add(pool);
+    if (c != column) elsewhere.add(pool);
+  }
   const auto own = block_pool(r, judge, column, {});
-  // A difference of two cells has twice the variance of what is left in each.
+  // Louder than what: than the column without one of the two, or, where these two are all of it, than the
+  // other columns. A difference of two cells has twice the variance of what is left in each.
   const auto twice = [](Spread s) { return Spread{2 * s.variance, s.degrees}; };
   const auto without_a = block_pool(r, judge, column, a).spread(),
              without_b = block_pool(r, judge, column, b).spread();
   const bool a_is_louder = without_b.degrees < 1 || without_a.variance < without_b.variance;
-  const auto fit = fitting(minus(x->values, y->values), twice(a_is_louder ? without_a : without_b),
-                           twice(known(own, all).spread()));
+  auto others = a_is_louder ? without_a : without_b;
+  if (others.degrees < 1) others = elsewhere.spread();
+  const auto fit = fitting(minus(x->values, y->values), twice(others), twice(known(own, all).spread()));
   return {x->mean - y->mean, std::sqrt(fit.variance / static_cast<double>(seeds)), fit.degrees};
 }
 
-std::vector<Difference> paired_differences(
-    size_t seeds, const std::vector<std::pair<const Estimate*, const Estimate*>>& pairs) {
-  const auto whole = [&](const auto& p) {
-    return seeds > 1 && p.first->values.size() == seeds && p.second->values.size() == seeds;
+std::vector<Difference> paired_differences(size_t seeds, const std::vector<EstimatePair>& pairs) {
+  const auto whole = [&](const EstimatePair& p) {
+    return seeds > 1 && p.a->values.size() == seeds && p.b->values.size() == seeds;
   };
-  Pool pool;
+  std::map<std::string, std::vector<Values>> by_group;
   for (const auto& p : pairs)
-    if (whole(p)) pool.add(minus(p.first->values, p.second->values));
+    if (whole(p)) by_group[p.group].push_back(minus(p.a->values, p.b->values));
+  std::map<std::string, Pool> pools;
+  Pool all;
+  for (const auto& [group, values] : by_group) {
+    pools[group].add_sharing(values);
+    all.add(pools[group]);
+  }
   std::vector<Difference> out;
   for (const auto& p : pairs) {
     if (!whole(p)) {
-      out.push_back(difference(*p.first, *p.second));
+      out.push_back(difference(*p.a, *p.b));
       continue;
     }
-    const auto values = minus(p.first->values, p.second->values);
+    const auto values = minus(p.a->values, p.b->values);
+    const auto& pool = known(pools[p.group], all);
     const auto fit = fitting(values, pool.without(values), pool.spread());
-    out.push_back(
-        {p.first->mean - p.second->mean, std::sqrt(fit.variance / static_cast<double>(seeds)), fit.degrees});
+    out.push_back({p.a->mean - p.b->mean, std::sqrt(fit.variance / static_cast<double>(seeds)), fit.degrees});
   }
   return out;
 }

@@ -82,9 +82,12 @@ Difference difference(const Estimate& a, const Estimate& b);
 /// The same for two rows of one column, which share their seeds: seed by seed, where both have all of them.
 Difference paired_difference(const Results& results, const std::string& judge, const std::string& column,
                              const std::string& a, const std::string& b);
-/// Several differences of estimates that share their seeds, whatever they are of: seed by seed, with the
-/// spread of the differences taken as common to all of them. Pairs that lost a seed are not paired.
-std::vector<Difference> paired_differences(
-    size_t seeds, const std::vector<std::pair<const Estimate*, const Estimate*>>& pairs);
+/// Two estimates that share their seeds, whatever they are of.
+struct EstimatePair {
+  const Estimate *a = nullptr, *b = nullptr;
+  std::string group = {};  ///< pairs of one group (of one data set) share the spread of their differences
+};
+/// Their differences, seed by seed. Pairs that lost a seed are not paired.
+std::vector<Difference> paired_differences(size_t seeds, const std::vector<EstimatePair>& pairs);
 
 }  // namespace ebclr::study

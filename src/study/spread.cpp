@@ -56,6 +56,13 @@ void Pool::add(const Values& values) {
   degrees_ += static_cast<double>(values.size() - 1);
 }
 
+void Pool::add_sharing(const std::vector<Values>& differences) {
+  Pool own;
+  for (const auto& d : differences) own.add(d);
+  own.degrees_ /= 1 + 0.25 * (static_cast<double>(std::max<size_t>(differences.size(), 1)) - 1);
+  add(own);
+}
+
 void Pool::add_cells(const std::vector<Values>& cells, size_t seeds) {
   std::vector<Values> whole;
   for (const auto& cell : cells) {
@@ -107,7 +114,7 @@ const Pool& known(const Pool& column, const Pool& study) {
 }
 
 Spread fitting(const Values& own, const Spread& others, const Spread& common) {
-  constexpr double kLevel = 0.01;
+  constexpr double kLevel = 0.25;  // as Bancroft (1964) advises for a test that decides whether to pool
   // Where the others have no spread to speak of there is nothing to be louder than.
   if (own.size() < 2 || others.degrees < 1 || !(others.variance > 0)) return common;
   const auto degrees = static_cast<double>(own.size() - 1);

@@ -84,13 +84,6 @@ std::string amount(double spent, Currency c) {
   return c == Currency::kSeconds ? core::human_seconds(spent) : fmt::format("{:.3g}", spent);
 }
 
-std::string problem_of(const Results& r, size_t i) {
-  const auto& spec = r.plan.runs[i];
-  if (!r.failures[i].empty()) return "failed: " + r.failures[i];
-  if (!spec.blocked.empty()) return spec.blocked;
-  return complete(spec, r.findings[i]) ? "" : "not finished";
-}
-
 }  // namespace
 
 std::string judge_label(const std::string& judge) {
@@ -271,9 +264,9 @@ Table budget_table(const Results& r, const std::string& judge) {
       "mean "
       "over seeds ± half of its 95 % interval, in brackets how much of the budget was spent there. A row "
       "that is "
-      "cut short has not come to the end of its schedule. Seconds are of this machine and count only where "
-      "it was "
-      "otherwise idle",
+      "cut short has not come to the end of its schedule. Seconds are those of the machines that trained, at "
+      "the "
+      "pace of a row's quickest seed",
       judge_label(judge));
   return t;
 }
@@ -348,7 +341,8 @@ Table raw_table(const Results& r) {
           line(judge, std::move(numbers), "");
         }
       }
-      if (const auto problem = problem_of(r, i); !problem.empty()) line("", {}, problem);
+      if (const auto problem = problem_of(r.plan.runs[i], f, r.failures[i]); !problem.empty())
+        line("", {}, problem);
     }
   return t;
 }

@@ -73,10 +73,8 @@ Tuned choose(const Plan& plan, const std::vector<std::string>& failures) {
     const auto curve = found.curves.find(curve_name(s.judges.front(), cell.on));
     if (complete(spec, found) && curve != found.curves.end())
       trial.accuracy = 100 * curve->second.back().accuracy;
-    else if (!failures[i].empty())
-      trial.problem = "failed: " + failures[i];
     else
-      trial.problem = spec.blocked.empty() ? "not finished" : spec.blocked;
+      trial.problem = problem_of(spec, found, failures[i]);
     if (!trial.accuracy && failures[i].empty() && out.unfinished.empty()) out.unfinished = trial.problem;
     const size_t at = out.trials.size();
     out.trials.push_back(trial);

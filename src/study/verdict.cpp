@@ -21,6 +21,7 @@ struct Comparison {
   double p_holds = 1, p_fails = 1;
   std::string open = {};         ///< why it stays open whatever the p-values say
   std::string cannot_hold = {};  ///< why it stays open where it would hold; it may still fail
+  std::string cannot_fail = {};  ///< the same the other way round
 };
 
 /// All comparisons of a claim, and what they come to together.
@@ -46,6 +47,8 @@ class Tally {
       const auto& c = all_[i];
       if (!c.open.empty())
         open.push_back(fmt::format("{} ({})", c.text, c.open));
+      else if (p_fails[i] < kLevel && !c.cannot_fail.empty())
+        open.push_back(fmt::format("{} ({})", c.text, c.cannot_fail));
       else if (p_fails[i] < kLevel)
         fails.push_back(c.text);
       else if (p_holds[i] < kLevel && !c.cannot_hold.empty())
@@ -101,16 +104,34 @@ std::string marks(const Results& r, const std::vector<CellId>& ids) {
   return parts.empty() ? "" : fmt::format(" [{}]", core::join(parts, "; "));
 }
 
-// Columns that were asked for; what --only left out is not a gap.
+bool is_planned(const Results& r, std::string CellId::*which, const std::string& id) {
+  return std::any_of(r.plan.cells.begin(), r.plan.cells.end(),
+                     [&](const PlannedCell& cell) { return cell.id.*which == id; });
+}
+
+// Columns that a claim is about and that were asked for; what --only left out makes no comparison.
 std::vector<std::string> columns_of(const Results& r, const Claim& claim) {
   std::vector<std::string> out;
   for (const auto& c : r.plan.study.columns) {
     const bool named = claim.columns.empty() ||
                        std::find(claim.columns.begin(), claim.columns.end(), c.id) != claim.columns.end();
-    const bool planned = std::any_of(r.plan.cells.begin(), r.plan.cells.end(),
-                                     [&](const PlannedCell& cell) { return cell.id.column == c.id; });
-    if (named && planned) out.push_back(c.id);
+    if (named && is_planned(r, &CellId::column, c.id)) out.push_back(c.id);
   }
+  return out;
+}
+
+// Of what a claim is about, what --only left out.
+std::vector<std::string> left_out(const Results& r, const Claim& claim) {
+  const auto& s = r.plan.study;
+  std::vector<std::string> columns = claim.columns, out;
+  for (const auto& [a, b] : claim.pairs) columns.insert(columns.end(), {a, b});
+  for (const auto& c : s.columns)
+    if ((columns.empty() || std::find(columns.begin(), columns.end(), c.id) != columns.end()) &&
+        !is_planned(r, &CellId::column, c.id))
+      out.push_back(c.label);
+  for (const auto* rows : {&claim.rows, &claim.than})
+    for (const auto& row : *rows)
+      if (!is_planned(r, &CellId::row, row)) out.push_back(label(s.rows, row));
   return out;
 }
 
@@ -131,6 +152,22 @@ std::string weakness(const Results& r, const CellId& id, const std::string& judg
   // Those that fell may have been the bad ones.
   if (cell != r.cells.end() && cell->second.lost > 0) return fmt::format("but {} lost a seed", who);
   return learnt(r, id, judge) ? "" : fmt::format("but {} is not above its own untrained encoder", who);
+}
+
+// A rival that lost its bad seeds is no proof against a claim.
+std::string strength(const Results& r, const CellId& id) {
+  const auto cell = r.cells.find(id);
+  return cell != r.cells.end() && cell->second.lost > 0
+             ? fmt::format("but {} lost a seed", label(r.plan.study.rows, id.row))
+             : "";
+}
+
+// Who is read long before a budget is spent, for want of a checkpoint, is not beaten by it.
+std::string cut_short(const Results& r, const CellId& id, const Budget::Entry& entry) {
+  constexpr double kSpent = 0.9;
+  return entry.used < kSpent ? fmt::format("but {} is read at {:.0f} % of the budget",
+                                           label(r.plan.study.rows, id.row), 100 * entry.used)
+                             : "";
 }
 
 // P(T > distance / error).
@@ -209,10 +246,10 @@ void better(const Results& r, const Claim& claim, Tally& tally) {
   }
   // Ends of runs share the spread of all cells of their column; other pairs that of each other.
   const bool apart = claim.at || !claim.than_judge.empty();
-  std::vector<std::pair<const Estimate*, const Estimate*>> pairs;
+  std::vector<EstimatePair> pairs;
   for (const auto& s : found)
-    pairs.emplace_back(s.cut ? &s.cut->first.score : r.score(s.a, claim.judge),
-                       s.cut ? &s.cut->second.score : r.score(s.b, than_judge));
+    pairs.push_back({s.cut ? &s.cut->first.score : r.score(s.a, claim.judge),
+                     s.cut ? &s.cut->second.score : r.score(s.b, than_judge), s.a.column});
   const auto together = paired_differences(static_cast<size_t>(r.plan.seeds), pairs);
   for (size_t i = 0; i < found.size(); ++i) {
     const auto& s = found[i];
@@ -224,6 +261,9 @@ void better(const Results& r, const Claim& claim, Tally& tally) {
       c.p_holds = tail(sign * d.value - claim.by, d);
       c.p_fails = tail(claim.by - sign * d.value, d);
       c.cannot_hold = weakness(r, s.a, claim.judge);
+      c.cannot_fail = strength(r, s.b);
+      if (s.cut && c.cannot_hold.empty()) c.cannot_hold = cut_short(r, s.b, s.cut->second);
+      if (s.cut && c.cannot_fail.empty()) c.cannot_fail = cut_short(r, s.a, s.cut->first);
     }
     tally.add(std::move(c));
   }
@@ -260,11 +300,11 @@ std::vector<EqualPair> equal_pairs(const Results& r, const Claim& claim) {
 // Equal within a margin: two one-sided tests, one for each end of it. Seeds are paired.
 void equal(const Results& r, const Claim& claim, Tally& tally) {
   std::vector<EqualPair> found;
-  std::vector<std::pair<const Estimate*, const Estimate*>> estimates;
+  std::vector<EstimatePair> estimates;
   for (auto& pair : equal_pairs(r, claim)) {
     const auto *a = r.score(pair.x, claim.judge), *b = r.score(pair.y, claim.judge);
     if (a && b) {
-      estimates.emplace_back(a, b);
+      estimates.push_back({a, b, pair.x.column});
       found.push_back(std::move(pair));
     } else if (r.plan.find(pair.x) && r.plan.find(pair.y)) {
       tally.add({.text = pair.text, .open = "missing"});
@@ -278,6 +318,7 @@ void equal(const Results& r, const Claim& claim, Tally& tally) {
     const auto d = column ? paired_difference(r, claim.judge, x.column, x.row, y.row) : differences[i];
     Comparison c{show(text, d) + marks(r, {x, y})};
     c.open = untestable(r, d);
+    if (c.open.empty()) c.open = incomparable(r, x, claim.judge, y, claim.judge);
     if (c.open.empty()) {
       c.p_holds = std::max(tail(claim.within - d.value, d), tail(claim.within + d.value, d));
       c.p_fails = tail(std::abs(d.value) - claim.within, d);
@@ -317,8 +358,13 @@ void efficiency(const Results& r, const Claim& claim, Tally& tally) {
         values.push_back(seed.epochs ? eval::to_text(*seed.epochs) : "-");
       }
       c.text += " " + core::join(values, " and ");
+      // An epoch of one is not an epoch of the other: what it costs stands beside it.
+      if (const auto& units = e->second.forward_units)
+        c.text += fmt::format(" of its epochs, {} of its forward-units", eval::to_text(*units));
       if (seeds.size() < 2)
         c.open = kOneSeed;
+      else if (seeds.size() < static_cast<size_t>(r.plan.seeds))
+        c.open = fmt::format("{} of {} seeds are there", seeds.size(), r.plan.seeds);
       else if (yes == seeds.size())
         c.p_holds = 0;
       else if (no == seeds.size())
@@ -344,25 +390,29 @@ std::string name(Ruling ruling) {
 }
 
 std::string how_verdicts_are_reached() {
-  return "A claim is supported when all of its comparisons hold and not supported when one fails. A "
-         "comparison of "
-         "accuracies or distances is tested at 5 %, corrected for the number of comparisons that the claim "
-         "makes "
-         "(Holm); the intervals that are shown are single, without that correction. The spread of seeds is "
-         "that of "
-         "a column's cells together (of the whole study where a column has fewer than four degrees of "
-         "freedom), or "
-         "a cell's or pair's own where it scatters clearly more than the others (F test at 1 %). Seeds are "
-         "paired "
-         "where two cells share them. Intervals are over seeds, with the test images as they are. One seed "
-         "decides "
-         "nothing, and a winner that lost a seed, or is not above its own untrained encoder, is none. "
-         "Efficiency is "
-         "no such test: it is read from checkpoints, (0.2, 0.3] means more than 0.2 and at most 0.3, and "
-         "every "
-         "seed must agree; a final accuracy counts as a target only when it lies above what the reference "
-         "has "
-         "before training, by more than the interval.";
+  return "A claim is supported when all of its comparisons hold and not supported when one fails; what was "
+         "not "
+         "run leaves it undecided. A comparison of accuracies or distances is tested at 2.5 % to each side, "
+         "corrected for the number of comparisons that the claim makes (Holm), not for the number of claims; "
+         "the "
+         "intervals that are shown are single, without that correction. The spread of seeds is that of a "
+         "column's "
+         "cells together (of the whole study where a column has fewer than four degrees of freedom), or a "
+         "cell's "
+         "or pair's own where it scatters more than the others (F test at 25 %). Seeds are paired where two "
+         "cells "
+         "share them. Intervals are over seeds, with the test images and the tuned settings as they are. One "
+         "seed "
+         "decides nothing; a winner that lost a seed, or is not above its own untrained encoder, is none; "
+         "nor "
+         "is "
+         "one whose rival was read below 90 % of an equal budget. Efficiency is no such test: it is read "
+         "from "
+         "checkpoints, (0.2, 0.3] means more than 0.2 and at most 0.3, and every seed must agree; a final "
+         "accuracy "
+         "counts as a target only when it lies above what the reference has before training, by more than "
+         "the "
+         "interval.";
 }
 
 std::vector<Verdict> judge_claims(const Results& r) {
@@ -382,6 +432,11 @@ std::vector<Verdict> judge_claims(const Results& r) {
         break;
     }
     auto verdict = tally.verdict(claim);
+    // One counterexample is enough against a claim; for it, all that it speaks of must have been looked at.
+    if (const auto missing = left_out(r, claim); !missing.empty() && verdict.ruling == Ruling::kSupported) {
+      verdict.reason += fmt::format("; not run: {}", core::join(missing, ", "));
+      verdict.ruling = Ruling::kUndecided;
+    }
     if (!r.plan.decides && verdict.ruling != Ruling::kUndecided) {
       verdict.reason =
           fmt::format("runs of scale {} settle nothing; here it {}", r.plan.scale, verdict.reason);

@@ -59,14 +59,18 @@ Worker start(const std::vector<std::string>& words, size_t run, const fs::path& 
   std::vector<char*> argv;
   for (const auto& w : words) argv.push_back(const_cast<char*>(w.c_str()));
   argv.push_back(nullptr);
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) core::run_error(kComponent, "no pipe to a worker could be made");
   const int err = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-  if (err < 0) core::run_error(kComponent, fmt::format("{}: cannot be written", log.string()));
+  if (err < 0)
+    core::run_error(kComponent, fmt::format("{}: cannot be written: {}", log.string(), std::strerror(errno)));
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    const int why = errno;
+    ::close(err);
+    core::run_error(kComponent, fmt::format("no pipe to a worker could be made: {}", std::strerror(why)));
+  }
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
-  if (pid < 0)
-    core::run_error(kComponent, fmt::format("no worker could be started: {}", std::strerror(errno)));
+  const int why = errno;
   if (pid == 0) {
     // A worker saves and ends when its parent is gone, however that went.
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -82,6 +86,10 @@ Worker start(const std::vector<std::string>& words, size_t run, const fs::path& 
   }
   ::close(ends[1]);
   ::close(err);
+  if (pid < 0) {
+    ::close(ends[0]);
+    core::run_error(kComponent, fmt::format("no worker could be started: {}", std::strerror(why)));
+  }
   return {pid, ends[0], run, log, ""};
 }
 
@@ -135,32 +143,33 @@ class Line {
   /// The first run that nobody is at, out of the line. What others have finished meanwhile leaves it too.
   std::optional<size_t> next() {
     for (auto it = waiting_.begin(); it != waiting_.end();) {
-      const size_t i = *it;
-      const auto& spec = plan_.runs[i];
-      if (is_taken(spec)) {
-        status[i].state = RunState::kElsewhere;
-        ++it;
-        continue;
-      }
-      it = waiting_.erase(it);
-      if (complete(spec, read_findings(spec))) {
-        finish(i);
-        status[i].foreign = true;
-      } else if (const auto when = failed_at(spec); when && when != old_failures_[i]) {
-        // It failed in other hands since we began: once is enough.
-        status[i] = {.state = RunState::kFailed, .failure = remembered(spec), .foreign = true};
-      } else {
-        status[i].state = RunState::kWaiting;
-        fs::remove(failure_file(spec));
-        return i;
+      const size_t i = *it++;  // which may leave the line
+      try {
+        if (take(i)) return i;
+      } catch (const core::Error& e) {  // its lock cannot be asked
+        failed(i, e.what());
       }
     }
     return std::nullopt;
   }
 
+  /// A run could not be started, or its worker failed. A failure that cannot be written down, on a full disk
+  /// say, is known by its status alone, and the others go on.
+  void failed(size_t i, const std::string& why) {
+    waiting_.erase(i);
+    status[i].state = RunState::kFailed;
+    status[i].failure = why;
+    const auto& spec = plan_.runs[i];
+    std::error_code ec;
+    fs::create_directories(spec.folder.parent_path(), ec);  // it may have failed before its first file
+    try {
+      core::write_atomically(failure_file(spec), why + "\n", kComponent);
+    } catch (const core::Error&) {
+    }
+  }
+
   /// A worker is gone.
   void ended(const Worker& w, int code) {
-    const auto& spec = plan_.runs[w.run];
     auto& s = status[w.run];
     std::error_code ec;
     const int answer = WIFEXITED(code) ? WEXITSTATUS(code) : -1;
@@ -174,10 +183,7 @@ class Line {
     } else if (answer == static_cast<int>(core::ExitCode::kInterrupted)) {
       s.state = RunState::kStopped;
     } else {
-      s.state = RunState::kFailed;
-      s.failure = failure_in(w.log, code);
-      fs::create_directories(spec.folder.parent_path(), ec);  // it may have failed before its first file
-      core::write_atomically(failure_file(spec), s.failure + "\n", kComponent);
+      failed(w.run, failure_in(w.log, code));
     }
   }
 
@@ -189,6 +195,30 @@ class Line {
   std::vector<RunStatus> status;
 
  private:
+  // Takes a run out of the line; is it ours to do? One that others are at stays.
+  bool take(size_t i) {
+    const auto& spec = plan_.runs[i];
+    if (is_taken(spec)) {
+      status[i].state = RunState::kElsewhere;
+      return false;
+    }
+    waiting_.erase(i);
+    if (complete(spec, read_findings(spec))) {
+      finish(i);
+      status[i].foreign = true;
+      return false;
+    }
+    if (const auto when = failed_at(spec); when && when != old_failures_[i]) {
+      // It failed in other hands since we began: once is enough.
+      status[i] = {.state = RunState::kFailed, .failure = remembered(spec), .foreign = true};
+      return false;
+    }
+    status[i].state = RunState::kWaiting;
+    std::error_code ec;
+    fs::remove(failure_file(spec), ec);
+    return true;
+  }
+
   // When the run was last seen to fail, by the file's own clock.
   static std::optional<fs::file_time_type> failed_at(const RunSpec& spec) {
     std::error_code ec;
@@ -210,7 +240,9 @@ class Line {
 }  // namespace
 
 std::string progress_line(double units, const std::string& doing) {
-  return nlohmann::json{{"units", units}, {"doing", doing}}.dump() + "\n";
+  const nlohmann::json j = {{"units", units}, {"doing", doing}};
+  // The name of a set need not be UTF-8.
+  return j.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 std::vector<std::string> remembered_failures(const Plan& plan) {
@@ -242,9 +274,14 @@ std::vector<RunStatus> run_plan(const Plan& plan, const WorkerOptions& options,
       const auto file = options.scratch / (stem + ".json");
       // Paths may hold any bytes; JSON holds text.
       const auto text = to_json(spec).dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
-      core::write_atomically(file, text + "\n", kComponent);
-      workers.push_back(start(options.command(file), *next, options.scratch / (stem + ".log")));
-      status[*next].state = RunState::kRunning;
+      try {
+        core::write_atomically(file, text + "\n", kComponent);
+        workers.push_back(start(options.command(file), *next, options.scratch / (stem + ".log")));
+        status[*next].state = RunState::kRunning;
+      } catch (const core::Error& e) {
+        line.failed(*next, e.what());
+        fs::remove(file, ec);
+      }
     }
     if (stop && !asked) {
       for (const auto& w : workers) ::kill(w.pid, SIGTERM);

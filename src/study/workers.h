@@ -45,7 +45,8 @@ inline constexpr int kElsewhereExit = 75;
 
 /// Carries out every run that is neither complete nor blocked. Runs that other processes are at, on this or
 /// other hosts with the same folders, are left to them, and taken over if these die. After `stop` the workers
-/// are asked to save and end. Failures are remembered beside the run folder until a later try succeeds.
+/// are asked to save and end. Failures are remembered beside the run folder until a later try succeeds; one
+/// that cannot be written down is in the status alone.
 std::vector<RunStatus> run_plan(const Plan& plan, const WorkerOptions& options,
                                 const std::atomic<bool>& stop);
 

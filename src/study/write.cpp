@@ -7,7 +7,6 @@
 #include <map>
 #include <set>
 
-#include "core/error.h"
 #include "core/files.h"
 #include "core/text.h"
 #include "data/catalog.h"
@@ -111,12 +110,8 @@ std::vector<std::string> problems_of(const Results& r) {
   };
   for (size_t i = 0; i < r.plan.runs.size(); ++i) {
     const auto& spec = r.plan.runs[i];
-    if (!r.failures[i].empty())
-      add(spec, "failed: " + r.failures[i]);
-    else if (!spec.blocked.empty())
-      add(spec, spec.blocked);
-    else if (!complete(spec, r.findings[i]))
-      add(spec, "not finished");
+    if (const auto problem = problem_of(spec, r.findings[i], r.failures[i]); !problem.empty())
+      add(spec, problem);
     if (const auto n = r.findings[i].rollbacks; n > 0)
       add(spec, fmt::format("training was rolled back {} and went on with a lower rate",
                             n == 1 ? "once" : fmt::format("{} times", n)));
@@ -158,18 +153,17 @@ std::vector<std::string> trained_by(const Results& r) {
 
 // On how many images each set was learnt and judged.
 std::vector<std::string> images_of(const Results& r) {
-  constexpr int64_t kWhole = 10000;  // test images of each of the paper's four sets
   std::map<std::string, std::set<std::string>> by_set;
   for (const auto& cell : r.plan.cells)
     for (const size_t i : cell.runs) {
       const auto& spec = r.plan.runs[i];
       for (const auto& [name, curve] : r.findings[i].curves) {
-        if (curve.empty() || name.substr(name.rfind(' ') + 1) != cell.on) continue;
+        if (curve.empty() || name.set != cell.on) continue;
         const auto total = curve.back().total;
-        const bool official = data::train_images(cell.on) > 12000 && spec.judging.limit_test == 0;
-        by_set[cell.on].insert(fmt::format(
-            "{} train, {} test{}", spec.images, total,
-            official && total < kWhole ? fmt::format(" (an excerpt: the set has {})", kWhole) : ""));
+        const auto whole = spec.judging.limit_test == 0 ? data::test_images(cell.on) : 0;
+        by_set[cell.on].insert(
+            fmt::format("{} train, {} test{}", spec.images, total,
+                        total < whole ? fmt::format(" (an excerpt: the set has {})", whole) : ""));
       }
     }
   std::vector<std::string> out;
@@ -178,6 +172,15 @@ std::vector<std::string> images_of(const Results& r) {
     if (counts.size() > 1) out.back() += ". **Not all runs were judged alike**";
   }
   return out;
+}
+
+// How long probes were trained; nothing where there was none.
+std::vector<std::string> probes_of(const Results& r) {
+  const auto& judges = r.plan.study.judges;
+  if (r.plan.runs.empty() || std::find(judges.begin(), judges.end(), "linear") == judges.end()) return {};
+  const auto& j = r.plan.runs.front().judging;
+  return {fmt::format("linear probe: {} epochs, the best of {} learning rates on held-out train images",
+                      j.probe_epochs, j.probe_rates)};
 }
 
 // What the distances of a judge were measured with, and between which ends they lie.
@@ -273,6 +276,7 @@ report::Page to_page(const Results& r, const Facts& facts) {
   for (const auto& w : provenance_of(r)) page.callout(Tone::kMuted, "What trained these runs", w);
   page.facts(facts);
   for (const auto& line : images_of(r)) page.text(line);
+  for (const auto& line : probes_of(r)) page.text(line);
   for (const auto& line : trained_by(r)) page.text(line);
   if (const auto by = provenance_table(r); !by.rows.empty()) {
     page.begin_details("What trained each run");
@@ -319,6 +323,7 @@ std::string to_markdown(const Results& r, const Facts& facts) {
   md += "\n## How this was made\n\n";
   for (const auto& [key, value] : facts) md += fmt::format("- {}: {}\n", key, value);
   for (const auto& line : images_of(r)) md += "- " + line + "\n";
+  for (const auto& line : probes_of(r)) md += "- " + line + "\n";
   for (const auto& line : trained_by(r)) md += "- " + line + "\n";
   for (const auto& w : provenance_of(r)) md += fmt::format("- note: {}\n", w);
   return md;
@@ -330,9 +335,6 @@ std::string to_csv(const Results& r) {
 
 Written write_results(const Results& r, const Facts& facts, const fs::path& folder) {
   Written w{folder / "report.html", folder / "report.md", folder / "results.csv", {}};
-  std::error_code ec;
-  fs::create_directories(folder, ec);
-  if (ec) core::run_error("study", fmt::format("{}: cannot be created: {}", folder.string(), ec.message()));
   core::write_atomically(w.html, to_page(r, facts).html(), "study");
   core::write_atomically(w.markdown, to_markdown(r, facts), "study");
   core::write_atomically(w.csv, to_csv(r), "study");

@@ -5,8 +5,10 @@
 
 #include <csignal>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "core/file_lock.h"
@@ -67,20 +69,20 @@ TEST_F(Performed, TrainsJudgesAndLeavesFindings) {
   ASSERT_TRUE(complete(spec, f));
   EXPECT_GT(last, spec.forward_units);
   EXPECT_DOUBLE_EQ(f.forward_units, spec.forward_units);
-  const auto& curve = f.curves.at("knn on shapes");
+  const auto& curve = f.curves.at(curve_name("knn", "shapes"));
   ASSERT_EQ(curve.size(), 3u);  // untrained, epochs 1 and 2
   EXPECT_EQ(curve[0].epoch, 0);
   EXPECT_EQ(curve[2].epoch, 2);
   EXPECT_EQ(curve[2].total, 50);
   EXPECT_GT(curve[2].forward_units, curve[1].forward_units);
-  EXPECT_EQ(f.curves.at("linear on shapes").size(), 3u);
+  EXPECT_EQ(f.curves.at(curve_name("linear", "shapes")).size(), 3u);
 
   // A second time there is nothing to do; a lost finding is made again, and comes out the same.
   const auto weights = fs::last_write_time(run::RunFolder{spec.folder}.summary());
   fs::remove(spec.folder / "eval" / "curve_knn_paper.json");
   ASSERT_TRUE(go(spec));
   EXPECT_EQ(fs::last_write_time(run::RunFolder{spec.folder}.summary()), weights);
-  const auto again = read_findings(spec).curves.at("knn on shapes");
+  const auto again = read_findings(spec).curves.at(curve_name("knn", "shapes"));
   for (size_t i = 0; i < curve.size(); ++i) EXPECT_EQ(again[i].correct, curve[i].correct);
 }
 
@@ -90,14 +92,14 @@ TEST_F(Performed, FindingsAloneAreEnoughUntilMoreIsAsked) {
   const run::RunFolder folder{spec.folder};
   fs::remove_all(folder.checkpoints());
   fs::remove(folder.metrics());
-  const auto knn = read_findings(spec).curves.at("knn on shapes");
+  const auto knn = read_findings(spec).curves.at(curve_name("knn", "shapes"));
   ASSERT_TRUE(go(spec));
   EXPECT_FALSE(fs::exists(folder.checkpoints())) << "nothing was missing, nothing is to be trained";
   // A lost finding needs the weights: the same run is trained again and gives the same.
   fs::remove(spec.folder / "eval" / "curve_knn_paper.json");
   ASSERT_TRUE(go(spec));
   EXPECT_TRUE(fs::exists(folder.checkpoints()));
-  const auto again = read_findings(spec).curves.at("knn on shapes");
+  const auto again = read_findings(spec).curves.at(curve_name("knn", "shapes"));
   ASSERT_EQ(again.size(), knn.size());
   for (size_t i = 0; i < knn.size(); ++i) EXPECT_EQ(again[i].correct, knn[i].correct);
 }
@@ -112,8 +114,8 @@ TEST_F(Performed, StopsAndGoesOnToTheSameResult) {
   auto whole = spec;
   whole.folder = dir_ / "whole";
   ASSERT_TRUE(go(whole));
-  const auto a = read_findings(spec).curves.at("linear on shapes"),
-             b = read_findings(whole).curves.at("linear on shapes");
+  const auto a = read_findings(spec).curves.at(curve_name("linear", "shapes")),
+             b = read_findings(whole).curves.at(curve_name("linear", "shapes"));
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].correct, b[i].correct) << i;
 }
@@ -178,6 +180,34 @@ TEST_F(Performed, AUnitOfWorkTakesTime) {
   EXPECT_LT(seconds, 1);
 }
 
+TEST_F(Performed, UnitsAreThoseOfTheSetsOwnShape) {
+  std::set<std::string> kinds;
+  for (const char* source : {"shapes", "shapes28", "shapes-gray", "mnist"}) {
+    auto config = plan_.runs[1].config;
+    config.data.source = source;
+    kinds.insert(unit_kind(config));
+  }
+  EXPECT_EQ(kinds.size(), 4u);
+}
+
+// Its labels say how many outputs it has, whatever its configuration said before.
+TEST_F(Performed, ARunThatLearnsFromLabelsIsComplete) {
+  auto spec = plan_.runs[0];
+  spec.config = run::resolve({{"study", run::method_preset("supervised")},
+                              {"test",
+                               {{"method.name", "supervised"},
+                                {"data.source", "shapes"},
+                                {"data.limit", "60"},
+                                {"encoder.width", "8"},
+                                {"train.batch_size", "16"},
+                                {"train.epochs", "1"}}}});
+  spec.folder = dir_ / "labelled";
+  EXPECT_GT(measure_unit(spec.config, {}), 0);
+  ASSERT_TRUE(go(spec));
+  EXPECT_NE(run::Run::open(spec.folder).config().method.head.out, spec.config.method.head.out);
+  EXPECT_TRUE(complete(spec, read_findings(spec)));
+}
+
 // Workers are any program that takes a file; here the shell plays it.
 WorkerOptions shell(const fs::path& scratch, const std::string& script) {
   WorkerOptions o;
@@ -210,6 +240,56 @@ TEST_F(Performed, AKilledWorkerIsAFailureToo) {
   const auto status = run_plan(plan_, shell(dir_ / "workers", "kill -9 $$"), stop_);
   EXPECT_EQ(status[0].state, RunState::kFailed);
   EXPECT_THAT(status[0].failure, HasSubstr("signal 9"));
+}
+
+TEST_F(Performed, AFailureThatCannotBeWrittenDownTakesNothingWithIt) {
+  // A folder where the failure belongs: the old one cannot be removed, and the new one not be written.
+  fs::create_directories(plan_.runs[0].folder.string() + ".failed/full");
+  const auto status = run_plan(
+      plan_,
+      shell(dir_ / "workers", "case $0 in *simclr*) echo 'ebclr: [train] it broke' >&2; exit 1;; esac"),
+      stop_);
+  EXPECT_EQ(status[0].state, RunState::kFailed);
+  EXPECT_EQ(status[0].failure, "[train] it broke");
+  EXPECT_EQ(status[1].state, RunState::kDone);
+}
+
+TEST_F(Performed, ARunWhoseLockCannotBeAskedFailsAlone) {
+  fs::create_directories(plan_.runs[0].folder.string() + ".lock");
+  const auto status = run_plan(plan_, shell(dir_ / "workers", "exit 0"), stop_);
+  EXPECT_EQ(status[0].state, RunState::kFailed);
+  EXPECT_THAT(status[0].failure, HasSubstr("cannot be written"));
+  EXPECT_EQ(remembered_failures(plan_)[0], status[0].failure);
+  EXPECT_EQ(status[1].state, RunState::kDone);
+}
+
+TEST_F(Performed, AWorkerThatCannotBeStartedIsAFailure) {
+  const auto open_files = [] {
+    return std::distance(fs::directory_iterator("/proc/self/fd"), fs::directory_iterator{});
+  };
+  auto o = shell(dir_ / "workers", "exit 0");
+  o.command = [command = o.command](const fs::path& spec) {
+    // Its log cannot be opened.
+    if (spec.string().find("simclr") != std::string::npos)
+      fs::create_directories(fs::path(spec).replace_extension(".log"));
+    return command(spec);
+  };
+  const auto before = open_files();
+  const auto status = run_plan(plan_, o, stop_);
+  EXPECT_EQ(open_files(), before);
+  EXPECT_EQ(status[0].state, RunState::kFailed);
+  EXPECT_THAT(status[0].failure, HasSubstr(".log: cannot be written"));
+  EXPECT_EQ(remembered_failures(plan_)[0], status[0].failure);
+  EXPECT_EQ(status[1].state, RunState::kDone);
+  for (const auto& left : fs::directory_iterator(dir_ / "workers"))
+    EXPECT_NE(left.path().extension(), ".json") << left.path();
+}
+
+TEST(ProgressLine, NamesNeedNotBeText) {
+  const auto line = progress_line(7, "judging on caf\xe9");
+  const auto j = nlohmann::json::parse(line);
+  EXPECT_EQ(j["units"], 7);
+  EXPECT_EQ(j["doing"], "judging on caf\xef\xbf\xbd");
 }
 
 TEST_F(Performed, StoppingAsksTheWorkersToSave) {

@@ -132,6 +132,22 @@ while read -r command; do PATH=.:$PATH sh -c "$command" 2>array.err </dev/null |
 "$EBCLR" reproduce mine.yaml --scale tiny --out 'array job' --plan --json | grep -c '"state": "done"' | grep -qx 2 || fail "not done"
 "$EBCLR" reproduce mine.yaml --scale tiny --out 'array job' --report-only >report.txt
 grep -q 'EBCLR beats SimCLR' report.txt || fail "no report"
+
+# Interrupted, it names all that was asked for; a report of nothing is none.
+"$EBCLR" reproduce mine.yaml --scale tiny --out 'cut short' --no-fetch --threads 1 --jobs 2 >/dev/null 2>cut.err &
+parent=$!
+for _ in $(seq 300); do
+  compgen -G 'cut short/runs/*/metrics.jsonl' >/dev/null && break
+  sleep 0.1
+done
+kill -INT $parent
+code=0
+wait $parent || code=$?
+[ "$code" = 130 ] || fail "exit code $code after SIGINT: $(cat cut.err)"
+grep -qF "ebclr reproduce mine.yaml --scale tiny --out 'cut short' --jobs 2 --no-fetch --threads 1" cut.err || fail "not the same command: $(cat cut.err)"
+mkdir hollow
+expect_error 2 "hollow: holds no runs" "$EBCLR" reproduce mine.yaml --scale tiny --out hollow --report-only
+[ -z "$(ls hollow)" ] || fail "a report of nothing: $(ls hollow)"
 expect_error 2 "no run 'nonsense'" "$EBCLR" reproduce mine.yaml --scale tiny --run nonsense
 
 expect_error 2 "did you mean 'table1'" "$EBCLR" reproduce tabel1
