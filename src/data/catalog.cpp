@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <numeric>
 #include <optional>
+#include <unordered_map>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -31,7 +33,8 @@ struct StoredSet {
   std::string name, description;
   std::string get;                   // what `ebclr data get` calls it
   std::vector<std::string> folders;  // where it may be, ours first, then where other tools unpack it
-  int64_t train, test;               // images
+  int64_t channels, side;
+  int64_t train, test;  // images
   bool (*present)(const fs::path&);
   ImageSet (*read)(const fs::path&, const std::string& split);
 };
@@ -42,6 +45,8 @@ const std::vector<StoredSet>& stored_sets() {
        "70,000 handwritten digits, 28 x 28 grey, 10 classes",
        "mnist",
        {"mnist", "MNIST/raw"},
+       1,
+       28,
        60000,
        10000,
        has_idx_set,
@@ -50,6 +55,8 @@ const std::vector<StoredSet>& stored_sets() {
        "Fashion-MNIST: 70,000 pieces of clothing, 28 x 28 grey, 10 classes",
        "fmnist",
        {"fmnist", "fashion-mnist", "FashionMNIST/raw"},
+       1,
+       28,
        60000,
        10000,
        has_idx_set,
@@ -60,6 +67,8 @@ const std::vector<StoredSet>& stored_sets() {
        "60,000 photos, 32 x 32 colour, 10 classes",
        "cifar10",
        {"cifar10", "cifar-10-batches-bin"},
+       3,
+       32,
        50000,
        10000,
        has_cifar10,
@@ -68,6 +77,8 @@ const std::vector<StoredSet>& stored_sets() {
        "60,000 photos, 32 x 32 colour, 100 classes",
        "cifar100",
        {"cifar100", "cifar-100-binary"},
+       3,
+       32,
        50000,
        10000,
        has_cifar100,
@@ -76,6 +87,8 @@ const std::vector<StoredSet>& stored_sets() {
        "the same photos with the 20 coarse classes",
        "cifar100",
        {"cifar100", "cifar-100-binary"},
+       3,
+       32,
        50000,
        10000,
        has_cifar100,
@@ -91,27 +104,38 @@ std::optional<fs::path> find_folder(const StoredSet& set, const fs::path& root) 
   return std::nullopt;
 }
 
-// "shapes[28][-gray]"; nothing if the name is not of that form.
-std::optional<ShapesOptions> parse_shapes(std::string_view name) {
+const StoredSet* find_stored(const std::string& name) {
+  for (const auto& set : stored_sets())
+    if (set.name == name) return &set;
+  return nullptr;
+}
+
+// What the name of a set of shapes says.
+struct NamedShapes {
+  int64_t size = 0;  // 0: any
+  bool gray = false;
+};
+
+// "shapes[28|32][-gray]"; nothing if the name is not of that form.
+std::optional<NamedShapes> parse_shapes(std::string_view name) {
   if (!name.starts_with("shapes")) return std::nullopt;
   name.remove_prefix(6);
-  ShapesOptions o;
+  NamedShapes o;
   if (name.ends_with("-gray")) {
     o.gray = true;
     name.remove_suffix(5);
   }
-  if (name == "28") {
-    o.size = 28;
-  } else if (!name.empty() && name != "32") {
+  if (name == "28" || name == "32") {
+    o.size = name == "28" ? 28 : 32;
+  } else if (!name.empty()) {
     return std::nullopt;
   }
   return o;
 }
 
-TrainTest load_shapes(ShapesOptions shapes, const SourceOptions& o) {
-  if (o.image_size > 0) shapes.size = o.image_size;
-  shapes.gray |= o.grayscale;
-  shapes.seed = o.seed;
+TrainTest load_shapes(const SourceOptions& o) {
+  const auto shape = shape_of(o);
+  ShapesOptions shapes{.size = shape.side, .gray = shape.channels == 1, .seed = o.seed};
   TrainTest out;
   shapes.count = o.limit > 0 ? o.limit : kShapesTrain;
   out.train = make_shapes(shapes, "train");
@@ -126,7 +150,15 @@ void hold_out_for_test(TrainTest& sets, const SourceOptions& o) {
     core::usage_error(kCatalogComponent, fmt::format("validation is {}, but there are {} train images",
                                                      o.validation, sets.train.size()));
   const double fraction = static_cast<double>(o.validation) / static_cast<double>(sets.train.size());
-  const auto [rest, held] = hold_out(sets.train, fraction, o.seed);
+  std::vector<size_t> first(static_cast<size_t>(sets.train.size()));
+  std::iota(first.begin(), first.end(), size_t{0});
+  // Copies of one picture stay together; the list of a folder begins with its train images.
+  std::unordered_map<std::string, size_t> known;
+  for (size_t i = 0; i < std::min(first.size(), sets.list.images.size()); ++i)
+    first[i] = known.emplace(sets.list.images[i].digest, i).first->second;
+  const auto labels = sets.train.labels.defined() ? sets.train.labels
+                                                  : torch::full({sets.train.size()}, kNoLabel, torch::kInt64);
+  const auto [rest, held] = hold_out(labels, first, fraction, o.seed);
   sets.test = select(sets.train, held);
   sets.test.split = "validation";
   sets.test.notes.clear();
@@ -151,17 +183,26 @@ std::vector<CatalogEntry> catalog(const fs::path& data_root) {
   std::vector<CatalogEntry> out;
   for (const auto& set : stored_sets()) {
     const auto found = find_folder(set, root);
-    out.push_back({set.name, set.description, found.has_value(), found.value_or(root / set.folders.front()),
-                   set.train, set.test});
+    out.push_back({.name = set.name,
+                   .description = set.description,
+                   .present = found.has_value(),
+                   .folder = found.value_or(root / set.folders.front()),
+                   .images = set.get,
+                   .channels = set.channels,
+                   .side = set.side,
+                   .train = set.train,
+                   .test = set.test});
   }
-  out.push_back({"shapes",
-                 "12,000 or as many as asked for, drawn in memory: shapes on textured ground, 32 x 32 "
-                 "colour, 10 classes; "
-                 "also shapes28, shapes-gray, shapes28-gray",
-                 true,
-                 {},
-                 kShapesTrain,
-                 kShapesTest});
+  out.push_back({.name = "shapes",
+                 .description =
+                     "12,000 or as many as asked for, drawn in memory: shapes on textured ground, 32 x 32 "
+                     "colour, 10 classes; "
+                     "also shapes28, shapes-gray, shapes28-gray",
+                 .present = true,
+                 .folder = {},
+                 .images = "shapes",
+                 .train = kShapesTrain,
+                 .test = kShapesTest});
   return out;
 }
 
@@ -172,9 +213,28 @@ bool is_folder(const std::string& name) {
 
 int64_t train_images(const std::string& name) {
   if (parse_shapes(name)) return kShapesTrain;
-  for (const auto& set : stored_sets())
-    if (set.name == name) return set.train;
-  return 0;
+  const auto* set = find_stored(name);
+  return set ? set->train : 0;
+}
+
+int64_t test_images(const std::string& name) {
+  const auto* set = find_stored(name);
+  return set ? set->test : 0;
+}
+
+ImageShape shape_of(const SourceOptions& o) {
+  if (const auto* set = find_stored(o.source)) return {set->channels, set->side};
+  const auto named = parse_shapes(o.source).value_or(NamedShapes{});
+  ImageShape out;
+  if (named.gray || o.grayscale) out.channels = 1;
+  if (named.size > 0) out.side = named.size;
+  if (o.image_size > 0) out.side = o.image_size;
+  return out;
+}
+
+bool takes_any_size(const std::string& name) {
+  const auto shapes = parse_shapes(name);
+  return shapes ? shapes->size == 0 : is_folder(name);
 }
 
 TrainTest load(const SourceOptions& o, const LoadContext& context) {
@@ -186,17 +246,15 @@ TrainTest load(const SourceOptions& o, const LoadContext& context) {
                       fmt::format("test_fraction is {}; expected at least 0 and below 1", o.test_fraction));
   if (o.image_size < 0)
     core::usage_error(kCatalogComponent, fmt::format("image_size is {}; expected 8 or more", o.image_size));
-  if (const auto shapes = parse_shapes(o.source)) {
+  if (parse_shapes(o.source)) {
     if (o.validation > 0)
       core::usage_error(kCatalogComponent, "validation does not apply to shapes, which are drawn as needed");
-    return load_shapes(*shapes, o);
+    return load_shapes(o);
   }
 
   TrainTest out;
-  const auto& sets = stored_sets();
-  const auto set = std::find_if(sets.begin(), sets.end(), [&](const auto& s) { return s.name == o.source; });
   std::error_code ec;
-  if (set != sets.end()) {
+  if (const auto* set = find_stored(o.source)) {
     const fs::path root = o.data_root.empty() ? default_data_root() : o.data_root;
     const auto folder = find_folder(*set, root);
     if (!folder)
@@ -227,7 +285,7 @@ TrainTest load(const SourceOptions& o, const LoadContext& context) {
     out = load_folder(whole, context);
   } else {
     std::vector<std::string> names;
-    for (const auto& s : sets) names.push_back(s.name);
+    for (const auto& s : stored_sets()) names.push_back(s.name);
     for (const char* s : {"shapes", "shapes28", "shapes-gray", "shapes28-gray"}) names.emplace_back(s);
     const auto near = core::nearest(o.source, names);
     core::usage_error(kCatalogComponent, fmt::format("{}: neither a known set nor a folder{}; known: {}",

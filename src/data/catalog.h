@@ -33,7 +33,8 @@ struct LoadContext {
   std::function<void(const LoadProgress&)> progress = {};  ///< called while pictures are decoded
   const ImageList* list = nullptr;  ///< folders: the images of a run, whose splits count
   bool rest = false;                ///< folders: also what is in neither split
-  int64_t limit = 0;                ///< folders with a list: at most this many of each of its splits; 0: all
+  int64_t limit = 0;                ///< folders with a list: at most this many of its train images; 0: all
+  int64_t limit_test = -1;          ///< the same of its test images; negative: as `limit`
 };
 
 /// Both splits; `test` may be empty (size 0).
@@ -50,11 +51,23 @@ struct CatalogEntry {
   std::string name, description;
   bool present = false;          ///< loadable now
   std::filesystem::path folder;  ///< where it is or would be
-  int64_t train = 0, test = 0;   ///< images of its splits
+  std::string images = {};  ///< the set that its images are of: its own name, but where only labels differ
+  int64_t channels = 3, side = 32;
+  int64_t train = 0, test = 0;  ///< images of its splits
 };
 
+/// Channels and side of images.
+struct ImageShape {
+  int64_t channels = 3, side = 32;
+};
+/// What `load` will give, without loading it.
+ImageShape shape_of(const SourceOptions& options);
+/// Is it read at whatever size is asked for: a folder, or shapes whose name says none?
+bool takes_any_size(const std::string& name);
 /// Train images of a named set without loading it (shapes: what is drawn without a limit); 0 for folders.
 int64_t train_images(const std::string& name);
+/// Test images of a set that is kept in files; 0 for folders and for shapes, which are drawn as needed.
+int64_t test_images(const std::string& name);
 /// Does the name mean a folder of images, and no known set?
 bool is_folder(const std::string& name);
 

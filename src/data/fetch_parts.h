@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "data/bare.h"
 #include "data/fetch.h"
 
 namespace ebclr::data {
@@ -21,13 +22,6 @@ inline constexpr uint64_t kMaxFile = uint64_t{1} << 30;  // no file of these set
 
 inline void report(const FetchOptions& o, const std::string& step, uint64_t done = 0, uint64_t total = 0) {
   if (o.progress) o.progress({step, done, total});
-}
-
-/// An error's text without its leading component, for use inside another message.
-inline std::string bare(const std::exception& e) {
-  const std::string text = e.what();
-  const auto end = text.find("] ");
-  return text.starts_with("[") && end != std::string::npos ? text.substr(end + 2) : text;
 }
 
 /// Throws Error unless the file has this SHA-256.

@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "core/error.h"
 #include "core/files.h"
+#include "data/copies.h"
 #include "data/csv.h"
 #include "data/labels.h"
 #include "data/walk.h"
@@ -40,12 +43,62 @@ void check_size(int64_t image_size) {
     core::usage_error(kFolderComponent, fmt::format("image_size is {}; expected 8 to 1024", image_size));
 }
 
-Listing list_folder(const fs::path& folder, const fs::path& labels_csv) {
+// Sub-folders that already are splits: train beside test, val or valid.
+std::string test_beside_train(const fs::path& folder) {
+  std::error_code ec;
+  if (!fs::is_directory(folder / "train", ec)) return "";
+  for (const char* name : {"test", "val", "valid"})
+    if (fs::is_directory(folder / name, ec)) return name;
+  return "";
+}
+
+// A file of several names (links) is listed under those that the list has, one or more: the images of a run
+// stay what they were.
+void take_names_of(const ImageList& list, const fs::path& folder, Found& found) {
+  std::unordered_set<std::string> wanted, names;
+  for (const auto& i : list.images) wanted.insert(i.path);
+  std::map<FileId, size_t> number;
+  for (size_t i = 0; i < found.files.size(); ++i) {
+    names.insert(found.files[i].path);
+    number[found.files[i].id] = i;
+  }
+  std::vector<FoundFile> more;
+  std::vector<bool> renamed(found.files.size());
+  size_t there = 0;
+  for (const auto& path : wanted) {
+    if (names.contains(path)) {
+      ++there;
+      continue;
+    }
+    const auto file = file_at(folder, path);
+    if (!file) continue;
+    const auto it = number.find(file->id);
+    if (it == number.end() || !found.files[it->second].same_file(*file)) continue;
+    ++there;
+    renamed[it->second] = !wanted.contains(found.files[it->second].path);
+    more.push_back(*file);
+  }
+  if (more.empty() || there * 2 < wanted.size()) return;  // none, or the list is of another folder
+  const auto before = static_cast<int64_t>(found.files.size());
+  for (size_t i = 0; i < renamed.size(); ++i)
+    if (!renamed[i]) more.push_back(std::move(found.files[i]));
+  found.files = std::move(more);
+  std::sort(found.files.begin(), found.files.end(),
+            [](const auto& a, const auto& b) { return path_before(a.path, b.path); });
+  found.further_names =
+      std::max<int64_t>(0, found.further_names - (static_cast<int64_t>(found.files.size()) - before));
+}
+
+Listing list_folder(const fs::path& folder, const fs::path& labels_csv, const ImageList* list = nullptr) {
   std::error_code ec;
   if (!fs::is_directory(folder, ec))
     core::usage_error(kFolderComponent, fmt::format("{}: not a folder", folder.string()));
   Listing out{.folder = folder};
-  out.found = find_pictures(folder);
+  // Splits may be made of links to files that lie beside them; with a CSV there are none (make_parts).
+  const auto test = labels_csv.empty() ? test_beside_train(folder) : "";
+  out.found = find_pictures(
+      folder, test.empty() ? std::vector<std::string>{} : std::vector<std::string>{"train", test});
+  if (list) take_names_of(*list, folder, out.found);
   if (out.found.files.empty())
     core::usage_error(kFolderComponent, fmt::format("{}: no images in it or its sub-folders; expected {}",
                                                     folder.string(), image::readable_formats()));
@@ -81,37 +134,47 @@ ImageSet set_of(const Listing& l, const std::vector<int64_t>& rows, const Decode
   return set;
 }
 
+// "a, b and 6 more; the first: a: why".
+std::string names_of(const std::vector<FileProblem>& problems) {
+  std::vector<std::string> paths;
+  for (const auto& p : problems) paths.push_back(p.path);
+  return fmt::format("{}; the first: {}: {}", some_of(paths), problems[0].path, problems[0].reason);
+}
+
+void refuse_most(const Listing& l, const std::vector<FileProblem>& problems, size_t all) {
+  if (problems.size() * 2 > all)
+    core::usage_error(kFolderComponent,
+                      fmt::format("{}: {} of {} images cannot be read: {}", l.folder.string(),
+                                  problems.size(), all, names_of(problems)));
+}
+
 // The notes on what could not be read; an error when that is most of it.
 std::vector<std::string> notes_of(const Listing& l, const DecodedImages& d,
                                   std::vector<FileProblem>& problems) {
   problems = l.found.problems;
   problems.insert(problems.end(), d.problems.begin(), d.problems.end());
   std::sort(problems.begin(), problems.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
-  std::vector<std::string> bad, notes = l.labels.notes;
-  for (const auto& p : problems) bad.push_back(p.path);
-  const size_t all = d.kept.size() + problems.size();
-  const auto first = problems.empty() ? "" : fmt::format("{}: {}", problems[0].path, problems[0].reason);
-  if (bad.size() * 2 > all)
-    core::usage_error(kFolderComponent, fmt::format("{}: {} of {} images cannot be read: {}; the first: {}",
-                                                    l.folder.string(), bad.size(), all, some_of(bad), first));
-  if (!bad.empty())
-    notes.insert(notes.begin(),
-                 fmt::format("{} of {} files could not be read and are left out: {}; the first: {}",
-                             bad.size(), all, some_of(bad), first));
+  const size_t all = l.found.files.size() + l.found.problems.size(),
+               decoded = d.kept.size() + d.problems.size();
+  if (decoded == l.found.files.size()) {
+    refuse_most(l, problems, all);
+  } else {  // a limit: broken links are known of the whole folder, damaged pictures of what was decoded
+    refuse_most(l, l.found.problems, all);
+    refuse_most(l, d.problems, decoded);
+  }
+  auto notes = l.labels.notes;
+  if (!problems.empty())
+    notes.insert(notes.begin(), fmt::format("{} of {} files could not be read and are left out: {}",
+                                            problems.size(), all, names_of(problems)));
   if (!l.found.unreadable_folders.empty())
-    notes.push_back(fmt::format("{} folder(s) could not be opened: {}", l.found.unreadable_folders.size(),
+    notes.push_back(fmt::format("{} folder(s) could not be read: {}", l.found.unreadable_folders.size(),
                                 some_of(l.found.unreadable_folders)));
+  if (l.found.further_names > 0)
+    notes.push_back(
+        fmt::format("{} link(s) lead to images that the folder holds already: each image counts once",
+                    l.found.further_names));
   notes.insert(notes.end(), d.notes.begin(), d.notes.end());
   return notes;
-}
-
-// Sub-folders that already are splits: train beside test, val or valid.
-std::string test_beside_train(const fs::path& folder) {
-  std::error_code ec;
-  if (!fs::is_directory(folder / "train", ec)) return "";
-  for (const char* name : {"test", "val", "valid"})
-    if (fs::is_directory(folder / name, ec)) return name;
-  return "";
 }
 
 // Classes of train/x/1.png and test/x/2.png: without the first part of the path. A test folder without
@@ -149,6 +212,7 @@ void label_splits(Listing& l, const std::string& test) {
 
 struct Parts {
   std::vector<int64_t> train, test, rest;  // numbers of files
+  int64_t copies = 0;                      // files that follow another of the same bytes into its part
 };
 
 std::vector<int64_t> chosen(const std::vector<int64_t>& from, const torch::Tensor& indices) {
@@ -206,8 +270,9 @@ void leave_out_unlabelled(const Listing& l, Parts& parts) {
                                   l.folder.string()));
 }
 
-// A seeded, stratified part of all images (data.labelled: of those with a label) for testing.
-Parts held_out_parts(const Listing& l, const SourceOptions& o) {
+// A seeded, stratified part of all images (data.labelled: of those with a label) for testing. Copies of one
+// picture are all in it or all not: a test image that was trained on says nothing.
+Parts held_out_parts(const Listing& l, const SourceOptions& o, int threads) {
   Parts parts;
   std::vector<int64_t> all(l.files.size()), labels;
   std::iota(all.begin(), all.end(), int64_t{0});
@@ -216,8 +281,16 @@ Parts held_out_parts(const Listing& l, const SourceOptions& o) {
     leave_out_unlabelled(l, parts);
     all = parts.train;
   }
-  for (const auto i : all) labels.push_back(l.labels.label[static_cast<size_t>(i)]);
-  const auto [rest, held] = hold_out(torch::tensor(labels, torch::kInt64), o.test_fraction, o.seed);
+  std::vector<FoundFile> files;
+  for (const auto i : all) {
+    labels.push_back(l.labels.label[static_cast<size_t>(i)]);
+    files.push_back(l.found.files[static_cast<size_t>(i)]);
+  }
+  std::vector<size_t> first(files.size());
+  std::iota(first.begin(), first.end(), size_t{0});
+  if (o.test_fraction > 0) first = first_of_equals(l.folder, files, threads);
+  for (size_t i = 0; i < first.size(); ++i) parts.copies += first[i] != i;
+  const auto [rest, held] = hold_out(torch::tensor(labels, torch::kInt64), first, o.test_fraction, o.seed);
   parts.train = chosen(all, rest);
   parts.test = chosen(all, held);
   return parts;
@@ -231,7 +304,8 @@ Parts make_parts(Listing& l, const SourceOptions& o, const LoadContext& context)
     if (auto parts = parts_of_list(l, *context.list)) {
       if (o.labelled) leave_out_unlabelled(l, *parts);
       limit_part(label_tensor(l.labels), parts->train, context.limit, o.seed, parts->rest);
-      limit_part(label_tensor(l.labels), parts->test, context.limit, o.seed, parts->rest);
+      limit_part(label_tensor(l.labels), parts->test,
+                 context.limit_test < 0 ? context.limit : context.limit_test, o.seed, parts->rest);
       return *parts;
     }
   Parts parts;
@@ -244,7 +318,7 @@ Parts make_parts(Listing& l, const SourceOptions& o, const LoadContext& context)
           .push_back(static_cast<int64_t>(i));
     if (o.labelled) leave_out_unlabelled(l, parts);
   } else {
-    parts = held_out_parts(l, o);
+    parts = held_out_parts(l, o, context.threads);
   }
   limit_part(labels, parts.train, o.limit, o.seed, parts.rest);
   limit_part(labels, parts.test, o.limit_test, o.seed, parts.rest);
@@ -254,6 +328,23 @@ Parts make_parts(Listing& l, const SourceOptions& o, const LoadContext& context)
 }  // namespace
 
 namespace {
+
+// What is to be known of images that are there more than once: where they went, or that a split which is not
+// ours to change has them on both sides.
+void note_copies(const Parts& parts, const DecodedImages& d, size_t trained, size_t tested,
+                 std::vector<std::string>& notes) {
+  if (parts.copies > 0)
+    notes.push_back(
+        fmt::format("{} file(s) are copies of others, byte for byte: all copies of an image are on one side "
+                    "of the split",
+                    parts.copies));
+  const auto at = [&](size_t i) { return d.digests.begin() + static_cast<ptrdiff_t>(i); };
+  const std::unordered_set<std::string> known(at(0), at(trained));
+  const auto both = std::count_if(at(trained), at(tested), [&](const auto& x) { return known.contains(x); });
+  if (both > 0)
+    notes.push_back(fmt::format("{} of {} test images are copies of train images, byte for byte", both,
+                                tested - trained));
+}
 
 // Where cache files lie; empty where nobody said it and there is no HOME. Small sets want none, so that only
 // what needs one may complain.
@@ -273,7 +364,7 @@ fs::path cache_folder(const SourceOptions& o) {
 TrainTest load_folder(const SourceOptions& o, const LoadContext& context) {
   const int64_t image_size = o.image_size > 0 ? o.image_size : 32;
   check_size(image_size);
-  Listing l = list_folder(o.source, o.labels_csv);
+  Listing l = list_folder(o.source, o.labels_csv, context.list);
   const Parts parts = make_parts(l, o, context);
   std::vector<int64_t> rows = parts.train;
   rows.insert(rows.end(), parts.test.begin(), parts.test.end());
@@ -310,6 +401,7 @@ TrainTest load_folder(const SourceOptions& o, const LoadContext& context) {
                                             : "rest",
                                file.stamp.size, decoded.digests[i]});
   }
+  note_copies(parts, decoded, trained, tested, out.train.notes);
   // Files that cannot be read are listed too: on the next look they are not new.
   std::unordered_map<std::string, uint64_t> bytes_of;
   for (const auto& f : l.found.files) bytes_of[f.path] = f.stamp.size;
@@ -369,10 +461,6 @@ ImageSet read_files(const std::vector<fs::path>& files, const FolderOptions& o) 
     core::usage_error(kFolderComponent,
                       fmt::format("{}: {}", decoded.problems[0].path, decoded.problems[0].reason));
   return set_of(l, rows, decoded, 0, decoded.kept.size(), "all");
-}
-
-std::vector<std::string> find_images(const fs::path& folder) {
-  return list_folder(folder, {}).files;
 }
 
 void decode_image(std::span<const std::byte> bytes, const std::string& name, int64_t size, bool grayscale,

@@ -33,9 +33,6 @@ ImageSet read_folder(const std::filesystem::path& folder, const FolderOptions& o
 /// a seeded held-out part; then the limits. What is not wanted is not decoded.
 TrainTest load_folder(const SourceOptions& options, const LoadContext& context);
 
-/// Relative paths of all pictures below a folder, in the order of read_folder; throws Error when it is none.
-std::vector<std::string> find_images(const std::filesystem::path& folder);
-
 /// A look at a folder before anything is decoded.
 struct Survey {
   int64_t files = 0;        ///< pictures

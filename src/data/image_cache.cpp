@@ -13,13 +13,16 @@
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "core/error.h"
 #include "core/file_lock.h"
 #include "core/files.h"
 #include "core/threads.h"
+#include "data/bare.h"
 #include "image/decode.h"
 #include "image/resize.h"
 
@@ -47,6 +50,9 @@ uint64_t row_bytes(uint64_t channels, uint64_t size) {
 uint64_t large_at(const Head& h) {
   return (kPage + h.rows * row_bytes(h.channels, h.size) + kPage - 1) / kPage * kPage;
 }
+uint64_t pixel_bytes(const Head& h, uint64_t rows) {
+  return rows * (row_bytes(h.channels, h.size) + row_bytes(h.channels, h.large));
+}
 uint64_t pixels_end(const Head& h) {
   return large_at(h) + h.rows * row_bytes(h.channels, h.large);
 }
@@ -54,8 +60,10 @@ uint64_t pixels_end(const Head& h) {
 // What the index knows of a file.
 struct Known {
   image::FileStamp stamp;
-  std::string digest;       // empty when it could not be read
-  std::string reason = {};  // why
+  // Of what was read, also where it is no picture. A file without it is tried again: it could not be read.
+  // (Caches of 0.1.0 have none for what is no picture either.)
+  std::string digest = {};
+  std::string reason = {};  // why it has no row
   uint32_t row = kNoRow;
 };
 using Index = std::unordered_map<std::string, Known>;
@@ -120,6 +128,11 @@ struct Opened {
   Head head{};
   Index index;
 
+  // What is known of the file, if it has not changed since.
+  const Known* find(const FoundFile& f) const {
+    const auto it = index.find(f.path);
+    return it != index.end() && it->second.stamp == f.stamp ? &it->second : nullptr;
+  }
   const uint8_t* pixels(uint64_t row) const {
     return file->data() + kPage + row * row_bytes(head.channels, head.size);
   }
@@ -153,11 +166,6 @@ std::optional<Opened> open_cache(const fs::path& path, const Head& wanted) {
   return o;
 }
 
-std::string without_component(const std::string& text) {
-  const auto end = text.find("] ");
-  return text.starts_with("[") && end != std::string::npos ? text.substr(end + 2) : text;
-}
-
 // Where the rows of decoded pictures go.
 class Rows {
  public:
@@ -186,10 +194,10 @@ class MemoryRows : public Rows {
   uint64_t small_, large_;
 };
 
-// What went wrong with the disk, and how to do without it.
-[[noreturn]] void no_cache(const std::string& why) {
-  core::run_error(kCacheComponent, why + ", or set data.cache to none");
-}
+// Why there can be no cache file: an error where one was asked for, else the images are held in memory.
+class NoFile : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 // A cache file being written: under a temporary name, which the next writer sweeps, until it is whole. Others
 // may not read it: the pictures may be private.
@@ -215,7 +223,7 @@ class FileRows : public Rows {
     });
     write(to, p.data(), l.data());
   }
-  // The rows stay where the count at the beginning put them; `used` of them count.
+  // The rows stay where the count at the beginning put them.
   void finish(const std::string& index) {
     const auto bytes = std::as_bytes(std::span(index.data(), index.size()));
     head_.index_at = pixels_end(head_);
@@ -237,7 +245,7 @@ class FileRows : public Rows {
     try {
       use();
     } catch (const core::Error& e) {
-      no_cache(without_component(e.what()));
+      throw NoFile(bare(e));
     }
   }
 
@@ -245,53 +253,72 @@ class FileRows : public Rows {
   std::optional<core::AtomicFile> file_;
 };
 
-// Reads, digests and decodes the files into rows; fills `known`, one per file. What `old` has is copied.
+// Pixels of one picture.
+struct Buffers {
+  explicit Buffers(const Head& h)
+      : small(row_bytes(h.channels, h.size)), large(row_bytes(h.channels, h.large)) {}
+  std::vector<uint8_t> small, large;
+};
+
+// Reads, digests and decodes one file; `large_ones` is of DecodeOptions.
+Known decode_file(const DecodeRequest& r, const Head& head, const FoundFile& file, std::mutex& large_ones,
+                  Buffers& to) {
+  Known k{.stamp = file.stamp};
+  std::string digest;
+  const auto failed = [&](const std::exception& e) {
+    k.reason = bare(e);
+    for (const auto& name : {file.path + ": ", (r.folder / file.path).string() + ": "})
+      if (k.reason.starts_with(name)) k.reason.erase(0, name.size());
+    if (k.reason.empty()) k.reason = "unknown problem";
+  };
+  try {
+    const auto bytes = image::read_regular(r.folder / file.path, image::kMaxFileBytes, &k.stamp);
+    digest = core::sha256(bytes).substr(0, 32);
+    const auto picture =
+        image::decode(bytes, file.path, {.at_least = static_cast<int>(head.large), .large = &large_ones});
+    image::square_planes(picture, static_cast<int>(head.size), r.grayscale, to.small.data());
+    image::square_planes(picture, static_cast<int>(head.large), r.grayscale, to.large.data());
+    k.digest = digest;
+  } catch (const core::Error& e) {
+    failed(e);
+    if (e.code() == core::ExitCode::kUsage) k.digest = digest;  // these bytes will never be a picture
+  } catch (const std::exception& e) {
+    failed(e);
+  }
+  return k;
+}
+
+// Decodes the files into rows; fills `known`, one per file. What `old` has is copied.
 int64_t fill_rows(const DecodeRequest& r, const Head& head, const std::optional<Opened>& old, Rows& rows,
                   std::vector<Known>& known) {
   const auto count = static_cast<int64_t>(r.files.size());
-  const auto small = row_bytes(head.channels, head.size), large = row_bytes(head.channels, head.large);
   std::atomic<int64_t> next{0}, done{0}, decoded{0};
   std::mutex large_ones, error_lock;
   std::exception_ptr error;
   const auto start = std::chrono::steady_clock::now();
-  const auto one = [&](int64_t i, std::vector<uint8_t>& p, std::vector<uint8_t>& l) {
+  const auto one = [&](int64_t i, Buffers& buffers) {
     const auto& file = r.files[static_cast<size_t>(i)];
     Known& k = known[static_cast<size_t>(i)];
-    if (old) {
-      const auto it = old->index.find(file.path);
-      if (it != old->index.end() && it->second.stamp == file.stamp) {
-        k = it->second;
-        if (k.row != kNoRow) rows.write(static_cast<uint64_t>(i), old->pixels(k.row), old->larger(k.row));
-        k.row = k.row == kNoRow ? kNoRow : static_cast<uint32_t>(i);
-        return;
-      }
+    const auto row = static_cast<uint32_t>(i);
+    const Known* before = old ? old->find(file) : nullptr;
+    if (before && !before->digest.empty()) {
+      k = *before;
+      if (k.row == kNoRow) return;
+      rows.write(row, old->pixels(k.row), old->larger(k.row));
+    } else {
+      ++decoded;
+      k = decode_file(r, head, file, large_ones, buffers);
+      if (!k.reason.empty()) return;
+      rows.write(row, buffers.small.data(), buffers.large.data());
     }
-    ++decoded;
-    k.stamp = file.stamp;
-    try {
-      const auto bytes = image::read_regular(r.folder / file.path, image::kMaxFileBytes, &k.stamp);
-      const auto picture =
-          image::decode(bytes, file.path, {.at_least = static_cast<int>(head.large), .large = &large_ones});
-      image::square_planes(picture, static_cast<int>(head.size), r.grayscale, p.data());
-      image::square_planes(picture, static_cast<int>(head.large), r.grayscale, l.data());
-      k.digest = core::sha256(bytes).substr(0, 32);
-    } catch (const std::exception& e) {
-      k.reason = without_component(e.what());
-      if (k.reason.starts_with(file.path + ": ")) k.reason.erase(0, file.path.size() + 2);
-      if (const auto full = (r.folder / file.path).string() + ": "; k.reason.starts_with(full))
-        k.reason.erase(0, full.size());
-      if (k.reason.empty()) k.reason = "unknown problem";
-      return;
-    }
-    rows.write(static_cast<uint64_t>(i), p.data(), l.data());
-    k.row = static_cast<uint32_t>(i);
+    k.row = row;
   };
   const auto work = [&](bool reports) {
-    std::vector<uint8_t> p(small), l(large);
+    Buffers buffers(head);
     double said = 0;
     try {
       for (int64_t i = next++; i < count; i = next++) {
-        one(i, p, l);
+        one(i, buffers);
         ++done;
         const double seconds =
             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -364,14 +391,23 @@ void copy_rows(const Opened& cache, const std::vector<Known>& known, DecodedImag
   out.large = memory.larger;
 }
 
-// What the cache knows of the files, when it knows all of them as they are.
-std::optional<std::vector<Known>> all_known(const DecodeRequest& r, const Opened& cache) {
+// What the cache knows of the files; nothing when it lacks one that can be decoded. Files that could not be
+// read are tried again: `tried` counts them.
+std::optional<std::vector<Known>> all_known(const DecodeRequest& r, const Opened& cache, int64_t& tried) {
   std::vector<Known> known;
   known.reserve(r.files.size());
   for (const auto& f : r.files) {
-    const auto it = cache.index.find(f.path);
-    if (it == cache.index.end() || it->second.stamp != f.stamp) return std::nullopt;
-    known.push_back(it->second);
+    const Known* k = cache.find(f);
+    if (!k) return std::nullopt;
+    known.push_back(*k);
+  }
+  Buffers buffers(cache.head);
+  std::mutex alone;
+  for (size_t i = 0; i < known.size(); ++i) {
+    if (!known[i].digest.empty()) continue;
+    ++tried;
+    known[i] = decode_file(r, cache.head, r.files[i], alone, buffers);
+    if (known[i].reason.empty()) return std::nullopt;
   }
   return known;
 }
@@ -383,41 +419,117 @@ bool in_order(const std::vector<Known>& known) {
   return true;
 }
 
-// Writes the file anew: rows of the request, then what the old file has beyond them and is still on the disk.
-Opened rewrite(const DecodeRequest& r, const fs::path& path, const Head& wanted,
-               const std::optional<Opened>& old, DecodedImages& out) {
-  DecodeRequest all = r;
-  if (old) {
-    std::unordered_map<std::string, bool> asked;
-    for (const auto& f : r.files) asked[f.path] = true;
-    std::vector<FoundFile> others;
-    for (const auto& [name, k] : old->index)
-      if (!asked.contains(name) && k.row != kNoRow) others.push_back({name, k.stamp});
-    std::sort(others.begin(), others.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
-    std::error_code ec;
-    for (auto& o : others)
-      if (fs::file_size(r.folder / o.path, ec) == o.stamp.size && !ec) all.files.push_back(std::move(o));
+DecodedImages rows_of(const Opened& cache, const DecodeRequest& r, const std::vector<Known>& known,
+                      int64_t decoded, bool copy) {
+  DecodedImages out;
+  out.decoded = decoded;
+  tell(r, known, out);
+  if (copy) {
+    copy_rows(cache, known, out);
+  } else {
+    map_rows(cache, static_cast<int64_t>(out.kept.size()), out);
   }
+  return out;
+}
+
+// The request from the file as it is; nothing when it has to be written anew.
+std::optional<DecodedImages> from_cache(const DecodeRequest& r, const Opened& cache) {
+  int64_t tried = 0;
+  const auto known = all_known(r, cache, tried);
+  if (!known) return std::nullopt;
+  const bool copy = r.cache == CacheKind::kMemory || !in_order(*known);
+  if (copy && r.cache != CacheKind::kMemory && pixel_bytes(cache.head, r.files.size()) >= 4 * kFileFrom)
+    return std::nullopt;
+  return rows_of(cache, r, *known, tried, copy);
+}
+
+// What the old file has beyond the request and is still on the disk.
+std::vector<FoundFile> others_in(const Opened& old, const DecodeRequest& r) {
+  std::unordered_set<std::string> asked;
+  for (const auto& f : r.files) asked.insert(f.path);
+  std::vector<FoundFile> others;
+  std::error_code ec;
+  for (const auto& [name, k] : old.index)
+    if (k.row != kNoRow && !asked.contains(name) && fs::file_size(r.folder / name, ec) == k.stamp.size && !ec)
+      others.push_back({name, k.stamp});
+  std::sort(others.begin(), others.end(), [](const auto& a, const auto& b) { return a.path < b.path; });
+  return others;
+}
+
+// Writes the file anew: rows of the request, then the others of the old file.
+DecodedImages rewrite(const DecodeRequest& r, const fs::path& path, const Head& wanted,
+                      const std::optional<Opened>& old, const std::vector<FoundFile>& others) {
+  DecodeRequest all = r;
+  all.files.insert(all.files.end(), others.begin(), others.end());
   Head head = wanted;
   head.rows = all.files.size();
   FileRows rows(path, head);
   std::vector<Known> known(all.files.size());
-  out.decoded = fill_rows(all, head, old, rows, known);
+  const int64_t decoded = fill_rows(all, head, old, rows, known);
   close_gaps(rows, known);
   std::vector<std::pair<std::string, const Known*>> index;
   for (size_t i = 0; i < known.size(); ++i) index.emplace_back(all.files[i].path, &known[i]);
   rows.finish(to_bytes(index));
-  auto opened = open_cache(path, wanted);
-  if (!opened) core::run_error(kCacheComponent, fmt::format("{}: cannot be read back", path.string()));
-  return std::move(*opened);
+  const auto fresh = open_cache(path, wanted);
+  if (!fresh) throw NoFile(fmt::format("{}: cannot be read back; look after the disk", path.string()));
+  known.resize(r.files.size());
+  for (size_t i = 0; i < known.size(); ++i)
+    if (known[i].stamp != r.files[i].stamp)
+      core::run_error(
+          kCacheComponent,
+          fmt::format("files in {} change while they are read; try again when they rest", r.folder.string()));
+  return rows_of(*fresh, r, known, decoded, r.cache == CacheKind::kMemory);
 }
 
-DecodedImages in_memory(const DecodeRequest& r, const Head& head) {
+// Where the file is; the folder for it is made.
+fs::path cache_path(const DecodeRequest& r, const Head& head) {
+  std::error_code ec;
+  fs::create_directories(r.cache_folder, ec);
+  if (::access(r.cache_folder.c_str(), W_OK | X_OK) != 0)
+    throw NoFile(
+        r.cache_folder.empty()
+            ? std::string("there is no folder for it (HOME is not set); choose one with --data-root")
+            : fmt::format("{} cannot be written; choose another with --data-root", r.cache_folder.string()));
+  const std::string key = fmt::format("{}\n{} {} {}", fs::weakly_canonical(r.folder, ec).string(),
+                                      head.channels, head.size, head.large);
+  return r.cache_folder /
+         (core::sha256(std::as_bytes(std::span(key.data(), key.size()))).substr(0, 20) + ".images");
+}
+
+void check_room(const fs::path& folder, uint64_t bytes) {
+  struct statvfs disk {};
+  const double room = ::statvfs(folder.c_str(), &disk) == 0
+                          ? static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize)
+                          : 0;
+  if (room < 1.1 * static_cast<double>(bytes) + 1e9)
+    throw NoFile(fmt::format("{} has {} free and {} are needed", folder.string(), core::human_bytes(room),
+                             core::human_bytes(static_cast<double>(bytes))));
+}
+
+// Through the cache file, which is written anew where it lacks something. `cache`: the file as it was found.
+DecodedImages through_file(const DecodeRequest& r, const Head& head, std::optional<Opened>& cache) {
+  const fs::path path = cache_path(r, head);
+  // One process at a time fills a cache; others wait for it and then read it.
+  const auto lock = core::FileLock::wait(path.string() + ".lock", kCacheComponent);
+  core::sweep_temporaries(r.cache_folder);  // before the room on the disk is looked at
+  cache = open_cache(path, head);
+  std::vector<FoundFile> others;
+  if (cache) {
+    if (auto out = from_cache(r, *cache)) return std::move(*out);
+    others = others_in(*cache, r);
+  }
+  if (r.cache != CacheKind::kDisk)
+    check_room(r.cache_folder, pixel_bytes(head, r.files.size() + others.size()));
+  return rewrite(r, path, head, cache, others);
+}
+
+// What `old` has is copied, the rest decoded.
+DecodedImages in_memory(const DecodeRequest& r, const Head& head, const std::optional<Opened>& old = {}) {
   DecodedImages out;
   MemoryRows rows(r.files.size(), static_cast<int64_t>(head.channels), static_cast<int64_t>(head.size),
                   static_cast<int64_t>(head.large));
   std::vector<Known> known(r.files.size());
-  out.decoded = fill_rows(r, head, std::nullopt, rows, known);
+  out.decoded = fill_rows(r, head, old, rows, known);
   const auto kept = static_cast<int64_t>(close_gaps(rows, known));
   out.pixels = rows.pixels.narrow(0, 0, kept);
   out.large = rows.larger.narrow(0, 0, kept);
@@ -463,8 +575,7 @@ DecodedImages decode_images(const DecodeRequest& r) {
   head.channels = r.grayscale ? 1 : 3;
   head.size = static_cast<uint64_t>(r.image_size);
   head.large = static_cast<uint64_t>(large_size(r.image_size));
-  const uint64_t bytes =
-      r.files.size() * (row_bytes(head.channels, head.size) + row_bytes(head.channels, head.large));
+  const uint64_t bytes = pixel_bytes(head, r.files.size());
   if (r.files.size() >= kNoRow || bytes > uint64_t{1} << 42)
     core::usage_error(
         kCacheComponent,
@@ -472,69 +583,19 @@ DecodedImages decode_images(const DecodeRequest& r) {
                     r.image_size, r.image_size, core::human_bytes(static_cast<double>(bytes))));
   if (r.cache == CacheKind::kNone || (r.cache != CacheKind::kDisk && bytes < kFileFrom))
     return in_memory(r, head);
-
-  std::error_code ec;
-  fs::create_directories(r.cache_folder, ec);
-  if (::access(r.cache_folder.c_str(), W_OK | X_OK) != 0) {
-    const auto why = r.cache_folder.empty() ? std::string("there is no folder for it (HOME is not set)")
-                                            : fmt::format("{} cannot be written", r.cache_folder.string());
-    if (r.cache == CacheKind::kDisk) no_cache(why + "; choose another with --data-root");
-    auto held = in_memory(r, head);
-    held.notes.push_back(fmt::format("no cache file: {}; the images are decoded at every start", why));
-    return held;
+  std::optional<Opened> cache;
+  try {
+    return through_file(r, head, cache);
+  } catch (const NoFile& e) {
+    if (r.cache == CacheKind::kDisk)
+      core::run_error(kCacheComponent, fmt::format("{}, or set data.cache to none", e.what()));
+    auto out = in_memory(r, head, cache);
+    out.notes.push_back(
+        fmt::format("no cache file: {}; the images are held in memory and, unless an older "
+                    "file has them, decoded at every start",
+                    e.what()));
+    return out;
   }
-  const std::string key = fmt::format("{}\n{} {} {}", fs::weakly_canonical(r.folder, ec).string(),
-                                      head.channels, head.size, head.large);
-  const fs::path path =
-      r.cache_folder /
-      (core::sha256(std::as_bytes(std::span(key.data(), key.size()))).substr(0, 20) + ".images");
-  // One process at a time fills a cache; others wait for it and then read it.
-  const auto lock = core::FileLock::wait(path.string() + ".lock", kCacheComponent);
-  core::sweep_temporaries(r.cache_folder);  // before the room on the disk is looked at
-  auto cache = open_cache(path, head);
-  DecodedImages out;
-  if (cache) {
-    if (const auto known = all_known(r, *cache)) {
-      const uint64_t held = bytes;
-      if (in_order(*known) && r.cache != CacheKind::kMemory) {
-        tell(r, *known, out);
-        map_rows(*cache, static_cast<int64_t>(out.kept.size()), out);
-        return out;
-      }
-      if (r.cache == CacheKind::kMemory || held < 4 * kFileFrom) {
-        tell(r, *known, out);
-        copy_rows(*cache, *known, out);
-        return out;
-      }
-    }
-  }
-  if (r.cache == CacheKind::kAuto) {
-    struct statvfs disk {};
-    const bool asked = ::statvfs(r.cache_folder.c_str(), &disk) == 0;
-    const double room = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
-    if (!asked || room < 1.1 * static_cast<double>(bytes) + 1e9) {
-      out = in_memory(r, head);
-      out.notes.push_back(
-          fmt::format("no cache file: {} has {} free and {} are needed; the images are held in memory and "
-                      "decoded at every start",
-                      r.cache_folder.string(), core::human_bytes(asked ? room : 0),
-                      core::human_bytes(static_cast<double>(bytes))));
-      return out;
-    }
-  }
-  const auto fresh = rewrite(r, path, head, cache, out);
-  const auto known = all_known(r, fresh);
-  if (!known)
-    core::run_error(
-        kCacheComponent,
-        fmt::format("files in {} change while they are read; try again when they rest", r.folder.string()));
-  tell(r, *known, out);
-  if (r.cache == CacheKind::kMemory) {
-    copy_rows(fresh, *known, out);
-  } else {
-    map_rows(fresh, static_cast<int64_t>(out.kept.size()), out);
-  }
-  return out;
 }
 
 }  // namespace ebclr::data

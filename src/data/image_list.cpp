@@ -31,6 +31,8 @@ ListChanges compare(const ImageList& then, const ImageList& now) {
     const auto it = after.find(i.path);
     if (it == after.end()) {
       out.missing.push_back(i.path);
+    } else if (it->second->bytes == i.bytes && it->second->split == "rest" && it->second->digest.empty()) {
+      out.left_out.push_back(i.path);
     } else if (it->second->bytes != i.bytes || it->second->digest != i.digest) {
       out.changed.push_back(i.path);
     }
@@ -50,6 +52,7 @@ std::string ListChanges::text() const {
   add(added, "file is new", "files are new");
   add(missing, "file is missing", "files are missing");
   add(changed, "file has changed", "files have changed");
+  add(left_out, "file is left out", "files are left out");
   return core::join(parts, ", ");
 }
 

@@ -31,7 +31,8 @@ struct ImageList {
 /// What differs between a list and the folder as it is now; names in the order of the lists.
 struct ListChanges {
   std::vector<std::string> added, missing, changed;
-  bool none() const { return added.empty() && missing.empty() && changed.empty(); }
+  std::vector<std::string> left_out;  ///< there, but in neither split now (a limit, labels) and so not read
+  bool none() const { return added.empty() && missing.empty() && changed.empty() && left_out.empty(); }
   /// "2 files are new (a.jpg, b.jpg), 1 is missing (c.jpg)".
   std::string text() const;
 };

@@ -191,6 +191,22 @@ std::pair<torch::Tensor, torch::Tensor> hold_out(const torch::Tensor& labels, do
   return split_classes(groups, [&](int64_t, int64_t) { return counts[group++]; });
 }
 
+std::pair<torch::Tensor, torch::Tensor> hold_out(const torch::Tensor& labels,
+                                                 const std::vector<size_t>& first, double fraction,
+                                                 uint64_t seed) {
+  std::vector<int64_t> heads;
+  for (size_t i = 0; i < first.size(); ++i)
+    if (first[i] == i) heads.push_back(static_cast<int64_t>(i));
+  const auto drawn =
+      hold_out(labels.index_select(0, torch::tensor(heads, torch::kInt64)), fraction, seed).second;
+  std::vector<bool> held(first.size());
+  for (int64_t i = 0; i < drawn.numel(); ++i)
+    held[static_cast<size_t>(heads[static_cast<size_t>(drawn.data_ptr<int64_t>()[i])])] = true;
+  std::vector<int64_t> rest, out;
+  for (size_t i = 0; i < first.size(); ++i) (held[first[i]] ? out : rest).push_back(static_cast<int64_t>(i));
+  return {torch::tensor(rest, torch::kInt64), torch::tensor(out, torch::kInt64)};
+}
+
 torch::Tensor to_unit_range(const torch::Tensor& pixels) {
   return pixels.to(torch::kFloat32).mul(2.0 / 255.0).sub_(1.0);
 }

@@ -54,6 +54,11 @@ std::pair<torch::Tensor, torch::Tensor> hold_out(const ImageSet& set, double fra
 
 /// The same of labels alone (int64 [N], kNoLabel where unknown).
 std::pair<torch::Tensor, torch::Tensor> hold_out(const torch::Tensor& labels, double fraction, uint64_t seed);
+/// The same, and images that belong together stay together: `first` [N] has the first of each one's group, by
+/// whose label it is drawn. As above where each is alone.
+std::pair<torch::Tensor, torch::Tensor> hold_out(const torch::Tensor& labels,
+                                                 const std::vector<size_t>& first, double fraction,
+                                                 uint64_t seed);
 /// Indices of what `limit` keeps, by labels alone; ascending.
 torch::Tensor limit_indices(const torch::Tensor& labels, int64_t limit, uint64_t seed);
 

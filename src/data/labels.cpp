@@ -66,8 +66,8 @@ Labels labels_from_csv(const fs::path& csv, const fs::path& folder, const std::v
       core::usage_error(kLabelsComponent, where + ": the label is empty; leave the line out instead");
     const fs::path path = row.fields[0];
     auto it = index.find(path.lexically_normal().generic_string());
-    if (it == index.end() && path.is_absolute())
-      it = index.find(fs::weakly_canonical(path, ec).lexically_relative(base).generic_string());
+    if (it == index.end())  // an absolute path, or a link to a file that is listed under its own name
+      it = index.find(fs::weakly_canonical(base / path, ec).lexically_relative(base).generic_string());
     if (it == index.end()) {
       unknown.push_back(row.fields[0]);
       continue;

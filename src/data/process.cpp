@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <thread>
 
 extern char** environ;
@@ -30,10 +31,14 @@ std::optional<int> run_program(const std::vector<std::string>& words, const std:
   if (failed != 0) return std::nullopt;
   const auto deadline = std::chrono::steady_clock::now() + patience;
   int status = 0;
-  while (::waitpid(pid, &status, WNOHANG) == 0) {
+  for (;;) {
+    const pid_t ended = ::waitpid(pid, &status, WNOHANG);
+    if (ended == pid) break;
+    if (ended < 0 && errno != EINTR) return std::nullopt;  // SIGCHLD is ignored: nobody knows how it ended
     if (std::chrono::steady_clock::now() > deadline) {
       ::kill(pid, SIGKILL);
-      ::waitpid(pid, &status, 0);
+      while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+      }
       return std::nullopt;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

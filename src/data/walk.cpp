@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <set>
+#include <utility>
 
 #include "core/error.h"
 #include "image/formats.h"
@@ -22,49 +24,121 @@ bool starts_like_a_picture(const fs::path& path) {
   }
 }
 
-void walk(const fs::path& folder, const std::string& prefix, std::set<std::pair<dev_t, ino_t>>& seen,
-          Found& found) {
-  struct stat s {};
-  if (::stat(folder.c_str(), &s) != 0 || !seen.insert({s.st_dev, s.st_ino}).second) return;
-  std::error_code ec;
-  fs::directory_iterator it(folder, ec);
-  if (ec) {
-    found.unreadable_folders.push_back(prefix.empty() ? "." : prefix);
-    return;
+FoundFile found_file(std::string path, const struct stat& s) {
+  return {std::move(path),
+          {static_cast<uint64_t>(s.st_size), int64_t{s.st_mtim.tv_sec} * 1'000'000'000 + s.st_mtim.tv_nsec},
+          {s.st_dev, s.st_ino}};
+}
+
+class Walk {
+ public:
+  explicit Walk(Found& found) : found_(found) {}
+
+  // All that is below the folder, and only then what its links lead to: a file that can be reached without
+  // one is named so.
+  void go(const fs::path& folder, const std::string& prefix) {
+    enter(folder, prefix);
+    for (size_t i = 0; i < links_.size(); ++i) {  // it grows
+      const Link link = links_[i];
+      struct stat s {};
+      look(link.path, link.relative, ::stat(link.path.c_str(), &s) == 0 ? &s : nullptr);
+    }
+    links_.clear();
   }
-  std::vector<std::string> entries;
-  for (; it != fs::directory_iterator(); it.increment(ec)) {
-    if (ec) break;
-    entries.push_back(it->path().filename().string());
-  }
-  std::sort(entries.begin(), entries.end());
-  for (const auto& name : entries) {
-    if (name.starts_with(".")) continue;
-    const fs::path path = folder / name;
-    std::string relative = prefix.empty() ? name : prefix + "/" + name;
-    const bool named = image::has_picture_name(name);
-    if (::stat(path.c_str(), &s) != 0) {
-      if (named) found.problems.push_back({relative, std::strerror(errno)});
-    } else if (S_ISDIR(s.st_mode)) {
-      walk(path, relative, seen, found);
-    } else if (!S_ISREG(s.st_mode)) {
-      if (named) found.problems.push_back({relative, "not a regular file"});
-    } else if (named || starts_like_a_picture(path)) {
-      found.files.push_back({std::move(relative),
-                             {static_cast<uint64_t>(s.st_size),
-                              int64_t{s.st_mtim.tv_sec} * 1'000'000'000 + s.st_mtim.tv_nsec}});
-    } else {
-      ++found.others;
+
+ private:
+  struct Link {
+    fs::path path;
+    std::string relative;
+  };
+
+  void enter(const fs::path& folder, const std::string& prefix) {
+    struct stat s {};
+    if (::stat(folder.c_str(), &s) != 0 || !folders_.insert({s.st_dev, s.st_ino}).second) return;
+    std::error_code ec;
+    std::vector<std::string> entries;
+    // An error, at once or half-way, makes the iterator the end.
+    for (fs::directory_iterator it(folder, ec); it != fs::directory_iterator(); it.increment(ec))
+      entries.push_back(it->path().filename().string());
+    if (ec) found_.unreadable_folders.push_back(prefix.empty() ? "." : prefix);
+    std::sort(entries.begin(), entries.end());
+    for (const auto& name : entries) {
+      if (name.starts_with(".")) continue;
+      const fs::path path = folder / name;
+      const std::string relative = prefix.empty() ? name : prefix + "/" + name;
+      const bool known = ::lstat(path.c_str(), &s) == 0;
+      if (known && S_ISLNK(s.st_mode)) {
+        links_.push_back({path, relative});
+      } else {
+        look(path, relative, known ? &s : nullptr);
+      }
     }
   }
-}
+
+  // `s` is null when it could not be asked, and errno says why.
+  void look(const fs::path& path, const std::string& relative, const struct stat* s) {
+    const int error = errno;
+    const bool named = image::has_picture_name(path.filename().string());
+    if (!s) {
+      if (named) found_.problems.push_back({relative, std::strerror(error)});
+    } else if (S_ISDIR(s->st_mode)) {
+      enter(path, relative);
+    } else if (!S_ISREG(s->st_mode)) {
+      if (named) found_.problems.push_back({relative, "not a regular file"});
+    } else {
+      look_at_file(path, found_file(relative, *s), named);
+    }
+  }
+
+  void look_at_file(const fs::path& path, FoundFile file, bool named) {
+    const auto [known, fresh] = files_.try_emplace(file.id, Known{file.stamp, false});
+    if (!fresh && known->second.stamp == file.stamp && (known->second.picture || !named)) {
+      found_.further_names += known->second.picture;
+      return;
+    }
+    if (named || starts_like_a_picture(path)) {
+      known->second = {file.stamp, true};
+      found_.files.push_back(std::move(file));
+    } else {
+      ++found_.others;
+    }
+  }
+
+  struct Known {
+    image::FileStamp stamp;
+    bool picture;
+  };
+
+  Found& found_;
+  std::set<FileId> folders_;
+  std::map<FileId, Known> files_;
+  std::vector<Link> links_;
+};
 
 }  // namespace
 
-Found find_pictures(const fs::path& folder) {
+bool path_before(std::string_view a, std::string_view b) {
+  // A name that ends comes before one that goes on: '/' is less than any other byte.
+  const auto rank = [](char c) { return c == '/' ? -1 : static_cast<int>(static_cast<unsigned char>(c)); };
+  return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
+                                      [&](char x, char y) { return rank(x) < rank(y); });
+}
+
+std::optional<FoundFile> file_at(const fs::path& folder, const std::string& path) {
+  struct stat s {};
+  if (::stat((folder / path).c_str(), &s) != 0 || !S_ISREG(s.st_mode)) return std::nullopt;
+  return found_file(path, s);
+}
+
+Found find_pictures(const fs::path& folder, const std::vector<std::string>& first) {
   Found found;
-  std::set<std::pair<dev_t, ino_t>> seen;
-  walk(folder, "", seen, found);
+  Walk walk(found);
+  for (const auto& name : first) walk.go(folder / name, name);
+  walk.go(folder, "");
+  const auto in_order = [](const auto& a, const auto& b) { return path_before(a.path, b.path); };
+  std::sort(found.files.begin(), found.files.end(), in_order);
+  std::sort(found.problems.begin(), found.problems.end(), in_order);
+  std::sort(found.unreadable_folders.begin(), found.unreadable_folders.end(), path_before);
   return found;
 }
 

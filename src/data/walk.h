@@ -1,18 +1,32 @@
 #pragma once
 // Which files below a folder are pictures.
 
+#include <compare>
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "image/read_file.h"
 
 namespace ebclr::data {
 
+/// Equal for all names of one file: links, hard or symbolic.
+struct FileId {
+  uint64_t device = 0, inode = 0;
+  auto operator<=>(const FileId&) const = default;
+};
+
 /// A file that was found, and what identifies its content.
 struct FoundFile {
   std::string path;  ///< relative to the folder, with '/'
   image::FileStamp stamp = {};
+  FileId id = {};
+
+  /// Another name of that file? Some file systems give an inode twice, hence the stamp.
+  bool same_file(const FoundFile& other) const { return id == other.id && stamp == other.stamp; }
 };
 
 /// A file that cannot be used, and why.
@@ -23,12 +37,21 @@ struct FileProblem {
 struct Found {
   std::vector<FoundFile> files;            ///< in the order of their paths
   std::vector<FileProblem> problems = {};  ///< named like pictures, but pipes, devices, broken links
-  std::vector<std::string> unreadable_folders = {};
-  int64_t others = 0;  ///< files that are no pictures
+  std::vector<std::string> unreadable_folders = {};  ///< that could not be listed, or not to the end
+  int64_t others = 0;                                ///< files that are no pictures
+  int64_t further_names = 0;                         ///< links to pictures that are in `files`
 };
 
 /// Walks through links; a folder that was already seen (a circle) is not entered again; hidden files are
-/// skipped. A file counts when it is named like a picture or its first bytes are those of one.
-Found find_pictures(const std::filesystem::path& folder);
+/// skipped. A file counts when it is named like a picture or its first bytes are those of one, and it counts
+/// once: what is there without a link keeps its own name, links bring what is not there otherwise.
+/// Sub-folders `first` come before the others, links in them included.
+Found find_pictures(const std::filesystem::path& folder, const std::vector<std::string>& first = {});
+
+/// The order of Found::files: name by name, as one folder after the other is listed.
+bool path_before(std::string_view a, std::string_view b);
+
+/// What is under that name below the folder; nothing unless it is a regular file, or leads to one.
+std::optional<FoundFile> file_at(const std::filesystem::path& folder, const std::string& path);
 
 }  // namespace ebclr::data

@@ -108,7 +108,8 @@ Pixels decode(Bytes bytes, const std::string& name, const DecodeOptions& options
     auto stored = decode_stored(bytes, name, header, options.at_least);
     return upright(std::move(stored.pixels), stored.orientation);
   } catch (const std::bad_alloc&) {
-    bad_image(name, "not enough memory to decode it");
+    // Bad luck, not a bad file: on another day it may be read.
+    core::run_error("image", one_line(name, "not enough memory to decode it"));
   }
 }
 

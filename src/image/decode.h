@@ -18,7 +18,8 @@ struct DecodeOptions {
 };
 
 /// Decodes one file: the first frame of an animation, transparency laid over white, deeper samples scaled to
-/// 8 bits, the camera's orientation applied. Throws Error naming the file and what is wrong with it.
+/// 8 bits, the camera's orientation applied. Throws Error naming the file and what is wrong with it: a usage
+/// error, unless it was only memory that was short.
 Pixels decode(std::span<const std::byte> bytes, const std::string& name, const DecodeOptions& options = {});
 
 }  // namespace ebclr::image

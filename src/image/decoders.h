@@ -45,20 +45,26 @@ Pixels flatten(const uint8_t* data, int width, int height, int channels);
 inline const uint8_t* as_u8(Bytes bytes) {
   return reinterpret_cast<const uint8_t*>(bytes.data());
 }
-/// Says what is wrong in one line, whatever a file's name or a library's message holds.
-[[noreturn]] inline void bad_image(const std::string& name, std::string_view what) {
+/// What is wrong in one line, whatever a file's name or a library's message holds.
+inline std::string one_line(const std::string& name, std::string_view what) {
   std::string text = fmt::format("{}: {}", name, what);
   for (char& c : text)
     if (static_cast<unsigned char>(c) < 0x20) c = ' ';
-  core::usage_error("image", text);
+  return text;
 }
-/// How many pixels a file may have for its size; real pictures have far fewer.
+/// Says what is wrong with the file.
+[[noreturn]] inline void bad_image(const std::string& name, std::string_view what) {
+  core::usage_error("image", one_line(name, what));
+}
+/// How many pixels a file may have for its size; the best codecs pack some thousands of equal ones into a
+/// byte.
 inline constexpr uint64_t kFreePixels = 4'000'000, kPixelsPerByte = 10'000;
-/// Refuses sizes that would take too much memory; for libraries that know the size only after opening.
-inline void check_size(uint64_t width, uint64_t height, size_t file_bytes, const std::string& name) {
+/// Refuses sizes that would take too much memory, or of more than `most` pixels.
+inline void check_size(uint64_t width, uint64_t height, size_t file_bytes, const std::string& name,
+                       uint64_t most = kMaxPixels) {
   if (width == 0 || height == 0)
-    bad_image(name, fmt::format("the header gives {} x {} pixels", width, height));
-  if (width > kMaxPixels || height > kMaxPixels || width * height > kMaxPixels ||
+    bad_image(name, fmt::format("the header gives {} x {} pixels; expected at least 1 x 1", width, height));
+  if (width > most || height > most || width * height > most ||
       width * height > kFreePixels + kPixelsPerByte * file_bytes)
     bad_image(name,
               fmt::format("the header gives {} x {} pixels for a file of {} bytes; too large to be read",

@@ -290,16 +290,7 @@ Header inspect(Bytes bytes, const std::string& name) {
     case Format::kUnknown:
       fail(name, 0, "unknown magic number; expected " + readable_formats());
   }
-  if (h.width == 0 || h.height == 0)
-    fail(name, 0, fmt::format("the header gives {} x {} pixels; expected at least 1 x 1", h.width, h.height));
-  // The best codecs pack some thousands of equal pixels into a byte.
-  constexpr uint64_t kFreePixels = 4'000'000, kMaxPixelsPerByte = 10'000;
-  const uint64_t most = h.format == Format::kJpeg ? kMaxJpegPixels : kMaxPixels;
-  if (h.width > most || h.height > most || h.width * h.height > most ||
-      h.width * h.height > kFreePixels + kMaxPixelsPerByte * bytes.size())
-    fail(name, 0,
-         fmt::format("the header gives {} x {} pixels for a file of {} bytes; too large to be read", h.width,
-                     h.height, bytes.size()));
+  check_size(h.width, h.height, bytes.size(), name, h.format == Format::kJpeg ? kMaxJpegPixels : kMaxPixels);
   return h;
 }
 

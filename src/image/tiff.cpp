@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
 
 #include "image/decoders.h"
@@ -110,6 +111,7 @@ Pixels decode_deep(TIFF* tiff, const Samples& s, uint32_t width, uint32_t height
         const double v =
             sample(line.data() + (size_t{x} * s.channels + static_cast<size_t>(k)) * bytes_each, s);
         if (!std::isfinite(v)) bad_image(name, "holds NaN or infinite pixels");
+        if (std::abs(v) > std::numeric_limits<float>::max()) bad_image(name, "holds pixels beyond 3.4e38");
         const auto f = static_cast<float>(v);
         values[(size_t{y} * width + x) * static_cast<size_t>(used) + static_cast<size_t>(k)] = f;
         low = std::min(low, f);
@@ -120,9 +122,12 @@ Pixels decode_deep(TIFF* tiff, const Samples& s, uint32_t width, uint32_t height
   // most.
   const float from = std::min(low, 0.0f);
   const float to = s.format == SAMPLEFORMAT_IEEEFP ? std::max(high, 1.0f) : std::max(high, from + 1);
+  if (!std::isfinite(to - from)) bad_image(name, "its pixels lie further apart than 3.4e38");
+  // (Adding 1 changes no whole number below -2^24.)
+  const float span = to > from ? to - from : 1;
   Pixels out(static_cast<int>(width), static_cast<int>(height), used);
   for (size_t i = 0; i < values.size(); ++i)
-    out.data[i] = static_cast<uint8_t>((values[i] - from) / (to - from) * 255 + 0.5f);
+    out.data[i] = static_cast<uint8_t>((values[i] - from) / span * 255 + 0.5f);
   return out;
 }
 

@@ -8,11 +8,15 @@
 #include <cstring>
 #include <deque>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <set>
+#include <string_view>
 #include <thread>
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/text.h"
 #include "data/folder.h"
 #include "data/walk.h"
 #include "density/density.h"
@@ -41,12 +45,6 @@ std::string fingerprint(const run::Model& model, int64_t image_size) {
              "\n";
     }
   return core::sha256(std::as_bytes(std::span(all)));
-}
-
-int64_t size_of_images(const run::Run& run, const run::Model& model, int64_t asked) {
-  if (asked > 0) return asked;
-  if (model.image_shape.size() == 3) return model.image_shape[1];
-  return run.config().data.image_size > 0 ? run.config().data.image_size : 32;
 }
 
 // Is the file still there?
@@ -94,7 +92,7 @@ struct Decoded {
 Looker load_looker(const run::Run& run, const LookerOptions& o, std::vector<std::string>& notes) {
   Looker looker{.model = run.load(o.checkpoint), .device = o.placement.device};
   auto& i = looker.info;
-  i.image_size = size_of_images(run, looker.model, o.image_size);
+  i.image_size = o.image_size > 0 ? o.image_size : looker.model.side;
   i.fingerprint = fingerprint(looker.model, i.image_size);
   i.run = fs::absolute(run.folder().root).lexically_normal().string();
   i.method = run.config().method.name;
@@ -250,18 +248,75 @@ struct Place {
 // The index that is there, if it may be continued with this encoder and folder.
 std::optional<Index> index_to_continue(const Looker& looker, const fs::path& root, const fs::path& out,
                                        const BuildOptions& o) {
-  if (o.fresh || !fs::exists(out)) return std::nullopt;
+  if (!fs::exists(out)) return std::nullopt;
+  if (o.fresh) {
+    if (!is_index(out))
+      core::usage_error(
+          kBuildComponent,
+          fmt::format("{}: is there and no index of ebclr, so it is not replaced; name another --out",
+                      out.string()));
+    return std::nullopt;
+  }
   auto old = Index::open(out);
-  if (old.info().fingerprint != looker.info.fingerprint)
+  const auto& made = old.info();
+  if (made.fingerprint != looker.info.fingerprint) {
+    if (made.image_size != looker.info.image_size &&
+        fingerprint(looker.model, made.image_size) == made.fingerprint)
+      core::usage_error(
+          kBuildComponent,
+          fmt::format("{}: its images were read at {} pixels, not {}; say --image-size {}, name another "
+                      "--out, or say --fresh to replace it",
+                      out.string(), made.image_size, looker.info.image_size, made.image_size));
     core::usage_error(
         kBuildComponent,
         fmt::format("{}: was made by another encoder (epoch {} of {}); say --fresh to replace it",
-                    out.string(), old.info().epoch, old.info().run));
+                    out.string(), made.epoch, made.run));
+  }
   if (fs::path(old.info().folder) != root)
     core::usage_error(kBuildComponent,
                       fmt::format("{}: is an index of {}; name another --out, or say --fresh", out.string(),
                                   old.info().folder));
   return old;
+}
+
+// The pictures below the folder, of which there must be some.
+data::Found pictures_of(const fs::path& folder) {
+  std::error_code ec;
+  const auto status = fs::status(folder, ec);
+  if (!fs::is_directory(status))
+    core::usage_error(kBuildComponent,
+                      fmt::format("{}: {}; name a folder of images", folder.string(),
+                                  status.type() == fs::file_type::not_found ? "no such folder"
+                                  : fs::exists(status)                      ? "not a folder"
+                                                                            : ec.message()));
+  auto found = data::find_pictures(folder);
+  if (found.files.empty())
+    core::usage_error(kBuildComponent,
+                      fmt::format("{}: no images in it or below it{}", folder.string(),
+                                  found.unreadable_folders.empty()
+                                      ? ""
+                                      : fmt::format("; {} could not be listed",
+                                                    core::join(found.unreadable_folders, ", "))));
+  return found;
+}
+
+// Names what the walk could not look at. Nobody knows whether images of a folder that could not be listed are
+// gone, so those of the old index stay.
+void tell_unseen(const data::Found& found, const std::optional<Index>& old,
+                 std::map<std::string, Place>& places, BuildReport& report) {
+  std::set<std::string_view> seen;
+  for (const auto& f : found.files) seen.insert(f.path);
+  for (const auto& folder : found.unreadable_folders) {
+    const std::string inside = folder == "." ? "" : folder + "/";
+    int64_t kept = 0;
+    for (int64_t row = 0; old && row < old->size(); ++row)
+      if (const auto path = old->path(row); path.starts_with(inside) && !seen.contains(path))
+        kept += places.try_emplace(std::string(path), Place{nullptr, row}).second;
+    report.unreadable.push_back(
+        fmt::format("{}: a folder that could not be listed{}", folder,
+                    kept > 0 ? fmt::format("; {} image(s) of it stay as they were", kept) : ""));
+  }
+  for (const auto& p : found.problems) report.unreadable.push_back(fmt::format("{}: {}", p.path, p.reason));
 }
 
 // Looks at these files, chunk by chunk, until the end or until told to stop.
@@ -321,9 +376,7 @@ Contents put_together(const IndexInfo& info, const std::map<std::string, Place>&
 
 BuildReport build_index(const Looker& looker, const fs::path& folder, const fs::path& out,
                         const BuildOptions& o) {
-  const auto found = data::find_pictures(folder).files;
-  if (found.empty())
-    core::usage_error(kBuildComponent, fmt::format("{}: no images in it or below it", folder.string()));
+  const auto found = pictures_of(folder);
   const auto root = fs::absolute(folder).lexically_normal();
   const auto old = index_to_continue(looker, root, out, o);
   // Energies of old and new images must be against the same references: an index keeps its own.
@@ -336,7 +389,7 @@ BuildReport build_index(const Looker& looker, const fs::path& folder, const fs::
   BuildReport report;
   std::vector<std::string> todo;
   std::map<std::string, Place> places;
-  for (const auto& file : found) {
+  for (const auto& file : found.files) {
     const int64_t row = old ? old->find(file.path) : -1;
     if (row >= 0 && old->record(row).bytes == static_cast<int64_t>(file.stamp.size) &&
         old->record(row).modified == file.stamp.modified) {
@@ -346,6 +399,7 @@ BuildReport build_index(const Looker& looker, const fs::path& folder, const fs::
       if (row >= 0) ++report.changed;
     }
   }
+  tell_unseen(found, old, places, report);
   report.kept = static_cast<int64_t>(places.size());
   report.removed = old ? old->size() - report.kept - report.changed : 0;
   const auto pieces = look_at_all(eye, root, todo, o, report);
@@ -354,8 +408,8 @@ BuildReport build_index(const Looker& looker, const fs::path& folder, const fs::
   report.added = static_cast<int64_t>(places.size()) - report.kept;
   if (places.empty())
     core::usage_error(kBuildComponent,
-                      fmt::format("{}: none of {} files could be read: {}", folder.string(), found.size(),
-                                  report.unreadable.empty() ? "stopped" : report.unreadable.front()));
+                      fmt::format("{}: none of {} files could be read: {}", folder.string(),
+                                  found.files.size(), report.stopped ? "stopped" : report.unreadable.back()));
   auto contents = put_together(eye.info, places, old);
   contents.references = eye.references;
   if (contents.info.count >= o.graph_from && !report.stopped) {

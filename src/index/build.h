@@ -52,8 +52,8 @@ torch::Tensor look_at_queries(const Looker& looker, const std::vector<std::strin
 /// What became of the folder's files.
 struct BuildReport {
   int64_t kept = 0, added = 0, changed = 0, removed = 0;
-  std::vector<std::string> unreadable;
-  bool stopped = false;  ///< interrupted: the index holds what was done
+  std::vector<std::string> unreadable;  ///< a line for each file and folder that could not be looked at
+  bool stopped = false;                 ///< interrupted: the index holds what was done
   bool graph = false;
 };
 

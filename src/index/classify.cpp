@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "eval/knn.h"
 #include "eval/linear.h"
 
 namespace ebclr::index {
@@ -21,7 +22,7 @@ torch::Tensor logits_of(const eval::Probe& probe, const torch::Tensor& x) {
 }
 
 eval::Probe fit(const torch::Tensor& x, const torch::Tensor& y, int64_t classes, uint64_t seed) {
-  // With few labels the last digits of the rate do not matter: a coarse grid on a third held out.
+  // With few labels the last digits of the rate do not matter: a coarse grid on a quarter held out.
   return eval::fit_probe({x, y}, classes,
                          {.epochs = 100,
                           .rates = eval::ProbeOptions::log_grid(-3.5, -1, 6),
@@ -142,8 +143,7 @@ std::vector<int64_t> suggest(const torch::Tensor& features, const torch::Tensor&
   // The most uncertain, ten times as many as wanted, and of these the ones far from what was picked.
   const auto best = std::get<1>(entropy.topk(std::min(open.size(0), 10 * count)));
   const auto rows = open.index_select(0, best);
-  auto f = features.index_select(0, rows);
-  f = f / f.norm(2, 1, true).clamp_min(1e-12);
+  const auto f = eval::unit_rows(features.index_select(0, rows));
   const auto weight = entropy.index_select(0, best);
   auto distance = torch::full({rows.size(0)}, 2.0f);
   std::vector<int64_t> out;

@@ -6,14 +6,20 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <numbers>
 #include <numeric>
+#include <optional>
 #include <set>
+#include <string_view>
+#include <utility>
 
+#include "data/walk.h"
 #include "index/search.h"
 
 namespace ebclr::index {
+namespace fs = std::filesystem;
 namespace {
 
 constexpr int kSide = static_cast<int>(kSmallSide);
@@ -123,6 +129,48 @@ uint64_t perceptual_hash(const uint8_t* small) {
   return hash;
 }
 
+namespace {
+
+// Files of a folder as they are on the disk now.
+class OnDisk {
+ public:
+  explicit OnDisk(fs::path folder) : folder_(std::move(folder)) {
+    std::error_code ec;
+    real_ = fs::canonical(folder_, ec);
+  }
+  // Reached through a link inside the folder? What is gone is not.
+  bool linked(std::string_view path) const {
+    std::error_code ec;
+    const auto real = fs::canonical(folder_ / path, ec);
+    return !ec && real != real_ / path;
+  }
+  std::optional<data::FoundFile> file(std::string_view path) const {
+    return data::file_at(folder_, std::string(path));
+  }
+
+ private:
+  fs::path folder_, real_;
+};
+
+// Leaves one name of each file, the real one if it is among them: whoever removes "copies" must not remove
+// what a link that stays leads to.
+void merge_names(const Index& index, const OnDisk& disk, std::vector<int64_t>& rows) {
+  std::map<data::FileId, size_t> known;
+  std::vector<int64_t> out;
+  for (const int64_t row : rows) {
+    const auto file = disk.file(index.path(row));
+    const auto [it, fresh] = file ? known.try_emplace(file->id, out.size()) : std::pair(known.end(), true);
+    if (fresh) {
+      out.push_back(row);
+    } else if (auto& kept = out[it->second]; disk.linked(index.path(kept)) && !disk.linked(index.path(row))) {
+      kept = row;
+    }
+  }
+  rows = std::move(out);
+}
+
+}  // namespace
+
 std::vector<DuplicateGroup> find_duplicates(const Index& index, const DuplicateOptions& o) {
   const int64_t n = index.size();
   Union sets(n);
@@ -163,12 +211,22 @@ std::vector<DuplicateGroup> find_duplicates(const Index& index, const DuplicateO
   std::map<int64_t, DuplicateGroup> groups;
   for (int64_t i = 0; i < n; ++i) groups[sets.root(i)].rows.push_back(i);
   std::vector<DuplicateGroup> out;
+  const OnDisk disk(index.info().folder);
   for (auto& [root, g] : groups) {
     if (g.rows.size() < 2) continue;
-    std::stable_sort(g.rows.begin(), g.rows.end(),
-                     [&](int64_t a, int64_t b) { return index.record(a).bytes > index.record(b).bytes; });
+    merge_names(index, disk, g.rows);
+    if (g.rows.size() < 2) continue;
+    // Of equal files one that lies in the folder is kept rather than a link to one elsewhere.
+    std::set<int64_t> linked;
     for (const int64_t r : g.rows)
-      g.exact.push_back(index.record(r).sha256 == index.record(g.rows.front()).sha256);
+      if (disk.linked(index.path(r))) linked.insert(r);
+    std::stable_sort(g.rows.begin(), g.rows.end(), [&](int64_t a, int64_t b) {
+      return std::pair(-index.record(a).bytes, linked.contains(a)) <
+             std::pair(-index.record(b).bytes, linked.contains(b));
+    });
+    std::map<std::array<uint8_t, 32>, int64_t> before;
+    for (const int64_t r : g.rows) g.exact.push_back(before[index.record(r).sha256]++ > 0);
+    g.exact[0] = before[index.record(g.rows[0]).sha256] > 1;
     if (const auto it = weakest.find(root); it != weakest.end()) g.agreement = it->second;
     out.push_back(std::move(g));
   }

@@ -19,11 +19,14 @@ struct DuplicateOptions {
 /// Images that are copies of each other.
 struct DuplicateGroup {
   std::vector<int64_t> rows;  ///< the largest file first: the one to keep
-  std::vector<bool> exact;    ///< whether each has the same bytes as the first
-  double agreement = 1;       ///< least agreement that holds the group together
+  /// Whether each has the same bytes as one before it, so that nothing is lost without it; the first: as any
+  /// of the others.
+  std::vector<bool> exact;
+  double agreement = 1;  ///< least agreement that holds the group together
 };
 
-/// All groups, largest first.
+/// All groups, largest first. Names that lead to one file are no copies of each other, now that it is asked:
+/// of these the one without a link in it stands for all.
 std::vector<DuplicateGroup> find_duplicates(const Index& index, const DuplicateOptions& options);
 
 /// Correlation in [-1, 1] of two small pictures where one may be a part of the other: the best over sizes

@@ -48,16 +48,17 @@ enum class Guard { kWhole, kRows };
 
 struct Section {
   std::string name;
+  Guard guard;
   const void* data = nullptr;
   uint64_t bytes = 0;
 };
 
 template <class T>
-Section section(const std::string& name, const std::vector<T>& v) {
-  return {name, v.data(), v.size() * sizeof(T)};
+Section section(const std::string& name, Guard guard, const std::vector<T>& v) {
+  return {name, guard, v.data(), v.size() * sizeof(T)};
 }
-Section section(const std::string& name, const torch::Tensor& t) {
-  return t.defined() ? Section{name, t.data_ptr(), t.nbytes()} : Section{name};
+Section section(const std::string& name, Guard guard, const torch::Tensor& t) {
+  return t.defined() ? Section{name, guard, t.data_ptr(), t.nbytes()} : Section{name, guard};
 }
 
 std::vector<uint32_t> row_checks(const torch::Tensor& t) {
@@ -69,49 +70,67 @@ std::vector<uint32_t> row_checks(const torch::Tensor& t) {
   return out;
 }
 
-}  // namespace
-
-void write_index(const fs::path& path, const Contents& c) {
-  const auto n = static_cast<size_t>(c.info.count);
-  TORCH_CHECK(c.paths.size() == n && c.records.size() == n && c.thumbnails.size() == n,
-              "index: uneven parts");
-  const auto features = c.features.contiguous(), small = c.small.contiguous();
-  TORCH_CHECK(features.dim() == 2 && features.size(0) == c.info.count && features.size(1) == c.info.dim);
-
-  std::vector<uint64_t> path_offsets = {0}, thumb_offsets = {0};
-  std::string paths;
-  std::vector<uint32_t> thumb_checks;
-  std::vector<uint8_t> thumbs;
-  for (const auto& p : c.paths) {
-    paths += p;
-    path_offsets.push_back(paths.size());
+/// The contents as they lie in the file, with the tables that only the file has.
+class Sections {
+ public:
+  /// The contents must outlive it.
+  explicit Sections(const Contents& c)
+      : features_(c.features.contiguous()),
+        small_(c.small.contiguous()),
+        references_(c.references.defined() ? c.references.contiguous() : torch::Tensor()),
+        feature_checks_(row_checks(features_)),
+        small_checks_(row_checks(small_)),
+        link_checks_(row_checks(c.graph.links)),
+        upper_checks_(row_checks(c.graph.upper)) {
+    for (const auto& p : c.paths) {
+      paths_ += p;
+      path_offsets_.push_back(paths_.size());
+    }
+    for (const auto& t : c.thumbnails) {
+      thumbs_.insert(thumbs_.end(), t.begin(), t.end());
+      thumb_offsets_.push_back(thumbs_.size());
+      thumb_checks_.push_back(row_check(t.data(), t.size()));
+    }
+    // Parts with checks of their own rows come first in the table, the checks after them.
+    list_ = {section("features", Guard::kRows, features_),
+             section("small", Guard::kRows, small_),
+             section("thumbs", Guard::kRows, thumbs_),
+             section("links", Guard::kRows, c.graph.links),
+             section("upper", Guard::kRows, c.graph.upper),
+             section("upper_first", Guard::kWhole, c.graph.upper_first),
+             section("feature_checks", Guard::kWhole, feature_checks_),
+             section("small_checks", Guard::kWhole, small_checks_),
+             section("thumb_checks", Guard::kWhole, thumb_checks_),
+             section("link_checks", Guard::kWhole, link_checks_),
+             section("upper_checks", Guard::kWhole, upper_checks_),
+             section("references", Guard::kWhole, references_),
+             section("records", Guard::kWhole, c.records),
+             section("path_offsets", Guard::kWhole, path_offsets_),
+             {"paths", Guard::kWhole, paths_.data(), paths_.size()},
+             section("thumb_offsets", Guard::kWhole, thumb_offsets_)};
   }
-  for (const auto& t : c.thumbnails) {
-    thumbs.insert(thumbs.end(), t.begin(), t.end());
-    thumb_offsets.push_back(thumbs.size());
-    thumb_checks.push_back(row_check(t.data(), t.size()));
-  }
-  const auto feature_checks = row_checks(features), small_checks = row_checks(small),
-             link_checks = row_checks(c.graph.links), upper_checks = row_checks(c.graph.upper);
-  const auto references = c.references.defined() ? c.references.contiguous() : torch::Tensor();
-  // Parts with checks of their own rows come first in the table, the checks after them.
-  const std::vector<std::pair<Section, Guard>> sections = {
-      {section("features", features), Guard::kRows},
-      {section("small", small), Guard::kRows},
-      {section("thumbs", thumbs), Guard::kRows},
-      {section("links", c.graph.links), Guard::kRows},
-      {section("upper", c.graph.upper), Guard::kRows},
-      {section("upper_first", c.graph.upper_first), Guard::kWhole},
-      {section("feature_checks", feature_checks), Guard::kWhole},
-      {section("small_checks", small_checks), Guard::kWhole},
-      {section("thumb_checks", thumb_checks), Guard::kWhole},
-      {section("link_checks", link_checks), Guard::kWhole},
-      {section("upper_checks", upper_checks), Guard::kWhole},
-      {section("references", references), Guard::kWhole},
-      {section("records", c.records), Guard::kWhole},
-      {section("path_offsets", path_offsets), Guard::kWhole},
-      {Section{"paths", paths.data(), paths.size()}, Guard::kWhole},
-      {section("thumb_offsets", thumb_offsets), Guard::kWhole}};
+  // The list points into it.
+  Sections(const Sections&) = delete;
+  Sections& operator=(const Sections&) = delete;
+
+  const std::vector<Section>& list() const { return list_; }
+
+ private:
+  torch::Tensor features_, small_, references_;
+  std::vector<uint32_t> feature_checks_, small_checks_, link_checks_, upper_checks_, thumb_checks_;
+  std::vector<uint64_t> path_offsets_ = {0}, thumb_offsets_ = {0};
+  std::string paths_;
+  std::vector<uint8_t> thumbs_;
+  std::vector<Section> list_;
+};
+
+/// What ends the file: facts, and where each part lies.
+struct Description {
+  std::string json;
+  uint64_t offset = kAlign;  ///< of itself: behind the head and all parts
+};
+
+Description description_of(const Contents& c, const std::vector<Section>& sections) {
   const auto& i = c.info;
   nlohmann::ordered_json json = {
       {"fingerprint", i.fingerprint},
@@ -127,27 +146,56 @@ void write_index(const fs::path& path, const Contents& c) {
       {"dim", i.dim},
       {"has_energies", i.has_energies},
       {"tau", i.tau},
-      {"reference_dim", references.defined() ? references.size(1) : 0},
+      {"reference_dim", c.references.defined() ? c.references.size(1) : 0},
       {"graph", {{"degree", c.graph.degree}, {"entry", c.graph.entry}, {"top", c.graph.top}}},
       {"sections", nlohmann::ordered_json::array()}};
-  uint64_t offset = kAlign;
-  for (const auto& [s, guard] : sections) {
+  Description out;
+  for (const auto& s : sections) {
     json["sections"].push_back({{"name", s.name},
-                                {"offset", offset},
+                                {"offset", out.offset},
                                 {"bytes", s.bytes},
-                                {"check", guard == Guard::kWhole ? checksum(s.data, s.bytes) : 0}});
-    offset += (s.bytes + kAlign - 1) / kAlign * kAlign;
+                                {"check", s.guard == Guard::kWhole ? checksum(s.data, s.bytes) : 0}});
+    out.offset += (s.bytes + kAlign - 1) / kAlign * kAlign;
   }
-  const auto text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  out.json = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return out;
+}
+
+Head head_of(const Description& description) {
   Head head{};
   std::memcpy(head.magic, kMagic, sizeof kMagic);
   head.version = kVersion;
   head.records = sizeof(Record);
-  head.json_offset = offset;
-  head.json_bytes = text.size();
-  head.json_check = checksum(text.data(), text.size());
-  head.file_size = offset + text.size();
+  head.json_offset = description.offset;
+  head.json_bytes = description.json.size();
+  head.json_check = checksum(description.json.data(), description.json.size());
+  head.file_size = description.offset + description.json.size();
   head.check = checksum(&head, offsetof(Head, check));
+  return head;
+}
+
+}  // namespace
+
+bool is_index(const fs::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe opens at once
+  if (fd < 0) return false;
+  struct stat status {};
+  char magic[sizeof kMagic] = {};
+  ssize_t n = -1;
+  if (::fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) n = ::read(fd, magic, sizeof magic);
+  ::close(fd);
+  return n >= 0 && std::memcmp(magic, kMagic, static_cast<size_t>(n)) == 0;
+}
+
+void write_index(const fs::path& path, const Contents& c) {
+  const auto n = static_cast<size_t>(c.info.count);
+  TORCH_CHECK(c.paths.size() == n && c.records.size() == n && c.thumbnails.size() == n,
+              "index: uneven parts");
+  TORCH_CHECK(c.features.dim() == 2 && c.features.size(0) == c.info.count &&
+              c.features.size(1) == c.info.dim);
+  const Sections sections(c);
+  const auto description = description_of(c, sections.list());
+  const Head head = head_of(description);
 
   core::AtomicFile file(path, kIndexComponent);
   const auto write = [&](const void* data, uint64_t bytes) {
@@ -156,8 +204,8 @@ void write_index(const fs::path& path, const Contents& c) {
     if (bytes % kAlign) file.write(std::string_view(zeros, kAlign - bytes % kAlign));
   };
   write(&head, sizeof head);
-  for (const auto& [s, guard] : sections) write(s.data, s.bytes);
-  file.write(text);
+  for (const auto& s : sections.list()) write(s.data, s.bytes);
+  file.write(description.json);
   file.commit();
 }
 
@@ -466,21 +514,6 @@ int64_t Index::find(std::string_view wanted) const {
     }
   }
   return low < size() && path(low) == wanted ? low : -1;
-}
-
-Contents Index::contents() const {
-  Contents c{.info = info()};
-  c.features = features().clone();
-  c.small = torch::empty({size(), kSmallSide, kSmallSide}, torch::kUInt8);
-  c.references = references();
-  for (int64_t i = 0; i < size(); ++i) {
-    std::memcpy(c.small[i].data_ptr(), small(i), kSmallSide * kSmallSide);
-    c.records.push_back(record(i));
-    c.paths.emplace_back(path(i));
-    const auto t = thumbnail(i);
-    c.thumbnails.emplace_back(t.begin(), t.end());
-  }
-  return c;
 }
 
 }  // namespace ebclr::index

@@ -65,6 +65,9 @@ struct Contents {
   Graph graph = {};
 };
 
+/// Is this file an index, damaged or of another version perhaps, or empty: may a new one take its place?
+bool is_index(const std::filesystem::path& path);
+
 /// Writes a file under its name only when it is complete.
 void write_index(const std::filesystem::path& path, const Contents& contents);
 
@@ -101,8 +104,6 @@ class Index {
   std::span<const int32_t> links(int64_t node, int64_t layer) const;
   /// Row of a relative path, -1 when it is not there.
   int64_t find(std::string_view path) const;
-  /// Everything, copied, to be changed and written again.
-  Contents contents() const;
 
  private:
   std::shared_ptr<Mapping> mapping_;

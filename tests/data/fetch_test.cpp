@@ -8,11 +8,13 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <csignal>
 #include <mutex>
 #include <thread>
 
 #include "core/files.h"
 #include "data/fetch_parts.h"
+#include "data/process.h"
 #include "data/scratch.h"
 #include "data/tar_gz.h"
 #include "image/encode.h"
@@ -494,6 +496,21 @@ TEST(Sprites, LabelsAreReadFromAnything) {
        {std::string("{}"), std::string("[1"), std::string(100000, '[') + std::string(100000, ']')})
     EXPECT_THAT(error_of([&] { parse_mirror_labels(text); }, ExitCode::kRunFailed),
                 HasSubstr("not a JSON list"));
+}
+
+TEST(Process, AnEndThatNobodySawIsNoSuccess) {
+  const Scratch dir;
+  const auto run = [&](const std::string& script) {
+    return run_program({"sh", "-c", script}, dir.path(), dir / "log", std::chrono::seconds(60));
+  };
+  EXPECT_EQ(run("exit 0"), 0);
+  EXPECT_EQ(run("exit 3"), 3);
+  EXPECT_EQ(run("kill -9 $$"), -1);
+  // As whoever started us may have left it: the system then keeps no exit codes.
+  const auto before = std::signal(SIGCHLD, SIG_IGN);
+  const auto unknown = run("exit 3");
+  std::signal(SIGCHLD, before);
+  EXPECT_FALSE(unknown.has_value());
 }
 
 TEST(Recipes, NameEverySetWithWholeSums) {

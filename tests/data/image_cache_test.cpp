@@ -1,8 +1,18 @@
 #include "data/image_cache.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstring>
+
+#include "core/files.h"
 #include "data/catalog.h"
 #include "data/folder.h"
 #include "data/image_list.h"
@@ -26,9 +36,58 @@ std::string grey_png(int value) {
       ".png");
 }
 
+// What statvfs (at the end of this file) says is free; negative: the truth.
+std::atomic<double> free_bytes = -1;
+
+struct FreeBytes {
+  explicit FreeBytes(double bytes) { free_bytes = bytes; }
+  ~FreeBytes() { free_bytes = -1; }
+};
+
+/// While alive, no file grows beyond so many bytes: a write fails half-way, as on a full disk.
+class SmallFiles {
+ public:
+  explicit SmallFiles(rlim_t bytes) : signal_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit now{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &now);
+  }
+  ~SmallFiles() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, signal_);
+  }
+
+ private:
+  void (*signal_)(int);
+  rlimit before_{};
+};
+
 class ImageCache : public ::testing::Test {
  protected:
   Scratch dir;
+  /// Some of the photos, straight from the cache below "root".
+  DecodeRequest request(const std::vector<std::string>& names, int64_t size,
+                        CacheKind cache = CacheKind::kDisk) const {
+    DecodeRequest r{.folder = dir / "photos",
+                    .image_size = size,
+                    .cache = cache,
+                    .cache_folder = dir / "root/images",
+                    .threads = 1};
+    for (const auto& f : find_pictures(r.folder).files)
+      if (std::find(names.begin(), names.end(), f.path) != names.end()) r.files.push_back(f);
+    EXPECT_EQ(r.files.size(), names.size());
+    return r;
+  }
+  fs::path cache_file() const {
+    for (const auto& e : fs::directory_iterator(dir / "root/images"))
+      if (e.path().extension() == ".images") return e.path();
+    return {};
+  }
+  ino_t cache_inode() const {
+    struct stat s {};
+    ::stat(cache_file().c_str(), &s);
+    return s.st_ino;
+  }
   SourceOptions options() const {
     return {.source = (dir / "photos").string(),
             .data_root = dir / "root",
@@ -112,9 +171,7 @@ TEST_F(ImageCache, LimitsAndSplitsShareTheFile) {
 TEST_F(ImageCache, DamagedFileIsMadeAnew) {
   fill(12);
   load(options());
-  fs::path file;
-  for (const auto& e : fs::directory_iterator(dir / "root/images"))
-    if (e.path().extension() == ".images") file = e.path();
+  const auto file = cache_file();
   ASSERT_FALSE(file.empty());
   const auto size = fs::file_size(file);
   for (const uint64_t cut : {uint64_t{0}, uint64_t{100}, uint64_t{5000}, size - 1}) {
@@ -128,6 +185,91 @@ TEST_F(ImageCache, DamagedFileIsMadeAnew) {
   f << "damage";
   f.close();
   EXPECT_EQ(load(options()).decoded, 12);
+}
+
+TEST_F(ImageCache, WhatCouldNotBeReadIsTriedAgain) {
+  // It stayed unreadable for ever: neither size nor time of a file tell that it may be opened now.
+  fill(3);
+  dir.write("photos/bad.png", "no image");
+  const auto r = request({"00.png", "01.png", "02.png", "bad.png"}, 16);
+  fs::rename(dir / "photos/01.png", dir / "away");
+  const auto first = decode_images(r);
+  EXPECT_EQ(first.decoded, 4);
+  EXPECT_THAT(first.kept, ElementsAre(0u, 2u));
+  ASSERT_EQ(first.problems.size(), 2u);
+  EXPECT_THAT(first.problems[0].reason, HasSubstr("cannot be opened"));
+  const auto inode = cache_inode();
+  const auto second = decode_images(r);
+  EXPECT_EQ(second.decoded, 1) << "bad.png was read, and its content is not tried again";
+  EXPECT_THAT(second.kept, ElementsAre(0u, 2u));
+  EXPECT_EQ(cache_inode(), inode) << "nothing new: the file is not written again";
+  fs::rename(dir / "away", dir / "photos/01.png");
+  const auto third = decode_images(r);
+  EXPECT_THAT(third.kept, ElementsAre(0u, 1u, 2u));
+  EXPECT_EQ(third.pixels[1][0][0][0].item<int>(), 10);
+  EXPECT_EQ(third.problems.size(), 1u);
+  EXPECT_EQ(decode_images(r).decoded, 0);
+}
+
+TEST_F(ImageCache, CachesWithoutDigestsOfBadFilesAreRead) {
+  // As 0.1.0 wrote them.
+  fill(6);
+  dir.write("photos/bad.png", "no image");
+  const auto first = load(options());
+  const auto file = cache_file();
+  ASSERT_FALSE(file.empty());
+  const auto sum = [](std::string_view text) {
+    return core::sha256(std::as_bytes(std::span(text.data(), text.size())));
+  };
+  auto content = core::read_text(file, "test");
+  const auto at = content.rfind(sum("no image").substr(0, 32));
+  ASSERT_NE(at, std::string::npos);
+  content.replace(at - 8, 8 + 32, std::string(8, '\0'));  // its length, and itself
+  uint64_t index_at = 0;
+  std::memcpy(&index_at, content.data() + 40, 8);
+  const uint64_t index_bytes = content.size() - index_at;
+  std::memcpy(content.data() + 48, &index_bytes, 8);
+  std::memcpy(content.data() + 56, sum(std::string_view(content).substr(index_at)).data(), 64);
+  dir.write("root/images/" + file.filename().string(), content);
+  const auto inode = cache_inode();
+  const auto again = load(options());
+  EXPECT_EQ(again.decoded, 1) << "bad.png alone";
+  EXPECT_EQ(again.problems.size(), 1u);
+  EXPECT_EQ(values(again), values(first));
+  EXPECT_EQ(cache_inode(), inode);
+}
+
+// Two pictures of 2048 x 2048 with their larger copies are 64 MB, for which a file is made.
+constexpr int64_t kHuge = 2048;
+
+TEST_F(ImageCache, RoomIsNeededForTheRowsThatAreKeptToo) {
+  fill(3);
+  decode_images(request({"02.png"}, kHuge));
+  const FreeBytes disk(1.09e9);  // enough for the two, but not beside a new copy of the third
+  const auto d = decode_images(request({"00.png", "01.png"}, kHuge, CacheKind::kAuto));
+  EXPECT_THAT(d.kept, ElementsAre(0u, 1u));
+  EXPECT_EQ(d.mapping, nullptr);
+  EXPECT_THAT(d.notes, ElementsAre(AllOf(HasSubstr("1.09 GB free"), HasSubstr("96.7 MB are needed"))));
+}
+
+TEST_F(ImageCache, AFullDiskIsDoneWithoutUnlessAFileIsAskedFor) {
+  fill(2);
+  const FreeBytes disk(1e12);
+  const SmallFiles full(1'000'000);
+  for (const auto kind : {CacheKind::kAuto, CacheKind::kMemory}) {
+    const auto d = decode_images(request({"00.png", "01.png"}, kHuge, kind));
+    EXPECT_THAT(d.kept, ElementsAre(0u, 1u));
+    EXPECT_EQ(d.pixels[1][2][5][5].item<int>(), 10);
+    EXPECT_EQ(d.mapping, nullptr);
+    EXPECT_THAT(d.notes, ElementsAre(AllOf(HasSubstr("no cache file"), HasSubstr("writing failed"))));
+  }
+  EXPECT_THAT(error_of(
+                  [&] {
+                    decode_images(request({"00.png", "01.png"}, kHuge));
+                  },
+                  core::ExitCode::kRunFailed),
+              AllOf(HasSubstr("writing failed"), HasSubstr("set data.cache to none")));
+  for (const auto& e : fs::directory_iterator(dir / "root/images")) EXPECT_EQ(e.path().extension(), ".lock");
 }
 
 TEST_F(ImageCache, SmallSetsWriteNoFile) {
@@ -144,7 +286,8 @@ TEST_F(ImageCache, ViewsComeFromTheLargerCopy) {
   for (int y = 0; y < 160; ++y)
     for (int x = 0; x < 160; ++x)
       for (int k = 0; k < 3; ++k) stripes.row(y)[3 * x + k] = x / 2 % 2 ? 255 : 0;
-  for (int i = 0; i < 4; ++i) dir.write(fmt::format("photos/{}.png", i), encode(stripes, ".png"));
+  for (int i = 0; i < 4; ++i)  // what follows the picture makes them different files
+    dir.write(fmt::format("photos/{}.png", i), encode(stripes, ".png") + std::to_string(i));
   auto o = options();
   o.image_size = 64;
   const auto both = load(o);
@@ -282,3 +425,16 @@ TEST(ImageList, StrangeNamesSurvive) {
 
 }  // namespace
 }  // namespace ebclr::data
+
+// libc's name, first in the line of those who answer to it.
+#pragma GCC visibility push(default)
+extern "C" int statvfs(const char* path, struct statvfs* out) noexcept {
+  static const auto next =
+      reinterpret_cast<int (*)(const char*, struct statvfs*)>(::dlsym(RTLD_NEXT, "statvfs"));
+  const int rc = next(path, out);
+  const double bytes = ebclr::data::free_bytes;
+  if (rc == 0 && bytes >= 0)
+    out->f_bavail = static_cast<fsblkcnt_t>(bytes / static_cast<double>(out->f_frsize));
+  return rc;
+}
+#pragma GCC visibility pop

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "scratch.h"
 
 namespace ebclr::data {
@@ -49,7 +51,19 @@ TEST(OtherSet, FoldersAndShapesAreReadAtTheOwnSize) {
   const Scratch dir;
   EXPECT_EQ(other_set(own_folder(), dir.path().string()).image_size, 64);
   EXPECT_EQ(other_set(own_folder(), "shapes").image_size, 64);
-  EXPECT_EQ(other_set(own_folder(), "shapes28").image_size, 0) << "its name says its size";
+  EXPECT_EQ(other_set(own_folder(), "shapes-gray").image_size, 64);
+  for (const char* name : {"shapes28", "shapes32", "shapes28-gray", "shapes32-gray"})
+    EXPECT_EQ(other_set(own_folder(), name).image_size, 0) << name << " says its size";
+}
+
+TEST(OtherSet, ANamedSetIsNotTheFolderOfThatName) {
+  const Scratch dir;
+  std::filesystem::create_directory(dir / "cifar10");
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(dir.path());
+  const auto o = other_set(own_folder(), "cifar10");
+  std::filesystem::current_path(before);
+  EXPECT_EQ(o.image_size, 0);
 }
 
 }  // namespace

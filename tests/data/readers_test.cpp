@@ -208,6 +208,40 @@ TEST(Catalog, LoadsNamedSetsAndFindsForeignFolders) {
   EXPECT_TRUE(present && absent);
 }
 
+TEST(Catalog, KnowsWhatLoadingWillGive) {
+  const Scratch dir;
+  write_cifar10(dir, "cifar10");
+  for (const char* split : {"train", "t10k"}) {
+    dir.write(std::string("mnist/") + split + "-images-idx3-ubyte", idx_images(2, 28, 28));
+    dir.write(std::string("mnist/") + split + "-labels-idx1-ubyte", idx_labels({3, 4}));
+  }
+  for (const char* name : {"a", "b", "c"})
+    dir.write(std::string("photos/") + name + ".ppm", "P6 2 2 255\n" + std::string(12, 'x'));
+  std::vector<SourceOptions> sources;
+  for (const char* name : {"cifar10", "mnist", "shapes", "shapes28", "shapes-gray", "shapes28-gray"})
+    sources.push_back({.source = name});
+  sources.push_back({.source = "shapes28", .image_size = 48, .grayscale = true});
+  sources.push_back({.source = (dir / "photos").string()});
+  sources.push_back({.source = (dir / "photos").string(), .image_size = 24, .grayscale = true});
+  for (auto& o : sources) {
+    o.data_root = dir.path();
+    o.limit = o.limit_test = 2;
+    const auto train = load(o).train;
+    EXPECT_EQ(shape_of(o).channels, train.channels()) << o.source;
+    EXPECT_EQ(shape_of(o).side, train.height()) << o.source;
+  }
+  for (const auto& e : catalog(dir.path())) {
+    const auto shape = shape_of({.source = e.name});
+    EXPECT_EQ(shape.channels, e.channels) << e.name;
+    EXPECT_EQ(shape.side, e.side) << e.name;
+    EXPECT_EQ(train_images(e.name), e.train) << e.name;
+    EXPECT_EQ(e.images, e.name == "cifar100-coarse" ? "cifar100" : e.name);
+  }
+  EXPECT_EQ(test_images("fmnist"), 10000);
+  EXPECT_EQ(test_images("shapes"), 0) << "as many as asked for";
+  EXPECT_EQ(test_images((dir / "photos").string()), 0);
+}
+
 TEST(Catalog, ValidationImagesComeFromTrainAndLeaveIt) {
   const Scratch dir;
   write_cifar10(dir, "cifar10");

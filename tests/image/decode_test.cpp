@@ -201,6 +201,34 @@ TEST(Decode, TiffDepthsFloatsBigTiffAndCmyk) {
     EXPECT_THAT(error_of([&] { decoded(floats(bad, 0)); }), HasSubstr("NaN"));
 }
 
+// A grey TIFF of two deep samples.
+template <class T>
+std::string deep_tiff(int format, T a, T b) {
+  std::string s(2 * sizeof(T), '\0');
+  std::memcpy(s.data(), &a, sizeof(T));
+  std::memcpy(s.data() + sizeof(T), &b, sizeof(T));
+  return testing::tiff_file(2, 1,
+                            {.bits = static_cast<int>(8 * sizeof(T)),
+                             .channels = 1,
+                             .photometric = PHOTOMETRIC_MINISBLACK,
+                             .format = format,
+                             .compression = COMPRESSION_NONE},
+                            s);
+}
+
+TEST(Decode, TiffSamplesBeyondAFloatAreRefused) {
+  EXPECT_THAT(decoded(deep_tiff(SAMPLEFORMAT_IEEEFP, 0.5, 1.0)).data, ElementsAre(128, 255));
+  EXPECT_THAT(error_of([] { decoded(deep_tiff(SAMPLEFORMAT_IEEEFP, 1e300, 0.0)); }),
+              HasSubstr("beyond 3.4e38"));
+  EXPECT_THAT(error_of([] { decoded(deep_tiff(SAMPLEFORMAT_IEEEFP, -1e300, 0.0)); }),
+              HasSubstr("beyond 3.4e38"));
+  EXPECT_THAT(error_of([] { decoded(deep_tiff(SAMPLEFORMAT_IEEEFP, -3e38f, 3e38f)); }),
+              HasSubstr("further apart"));
+  EXPECT_THAT(decoded(deep_tiff(SAMPLEFORMAT_INT, -5, 5)).data, ElementsAre(0, 255));
+  // Plus one is the same float there: nothing may be divided by the difference.
+  EXPECT_THAT(decoded(deep_tiff(SAMPLEFORMAT_INT, INT32_MIN, INT32_MIN)).data, ElementsAre(0, 0));
+}
+
 std::string with_orientation(std::string jpeg, char orientation) {
   const std::string tiff = std::string("MM\0\x2a\0\0\0\x08", 8) + std::string("\0\x01", 2) +
                            std::string("\x01\x12\0\x03\0\0\0\x01\0", 9) + orientation + std::string(2, '\0') +

@@ -4,6 +4,8 @@
 
 #include <bit>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
 #include "made.h"
 #include "temp_dir.h"
@@ -68,10 +70,54 @@ TEST(Duplicates, GroupsHoldCopiesAndNothingElse) {
   const auto groups = find_duplicates(Index::open(dir / "a.idx"), {.similarity = 0.9, .agreement = 0.9});
   ASSERT_EQ(groups.size(), 2u);
   EXPECT_EQ(groups[0].rows, (std::vector<int64_t>{30, 40, 3})) << "the largest file first";
-  EXPECT_EQ(groups[0].exact, (std::vector<bool>{true, false, false}));
+  EXPECT_EQ(groups[0].exact, (std::vector<bool>{false, false, false}));
   EXPECT_LT(groups[0].agreement, 1);
   EXPECT_EQ(groups[1].rows, (std::vector<int64_t>{5, 6}));
   EXPECT_EQ(groups[1].exact, (std::vector<bool>{true, true}));
+}
+
+TEST(Duplicates, TheSameBytesAreToldAmongNearCopies) {
+  testing::TempDir dir;
+  auto c = made(60, 16);
+  for (int64_t i = 0; i < 60; ++i) c.small[i] = scene(static_cast<uint64_t>(i));
+  // 40 and 41 are the same bytes, and nearly the picture of 3 and 30.
+  c.small[30] = scene(3, 1, 0, 0, 2);
+  c.small[40] = scene(3, 1, 0, 0, 3);
+  c.small[41] = c.small[40];
+  for (const int64_t i : {30, 40, 41}) c.features[i] = c.features[3];
+  c.records[41] = c.records[40];
+  c.records[30].bytes = 9000;
+  write_index(dir / "a.idx", c);
+  const auto groups = find_duplicates(Index::open(dir / "a.idx"), {.similarity = 0.9, .agreement = 0.9});
+  ASSERT_EQ(groups.size(), 1u);
+  EXPECT_EQ(groups[0].rows, (std::vector<int64_t>{30, 40, 41, 3}));
+  EXPECT_EQ(groups[0].exact, (std::vector<bool>{false, false, true, false}))
+      << "without 41 no bytes are lost; without 40 and 41 they were";
+}
+
+TEST(Duplicates, ALinkIsNoCopyOfWhatItLeadsTo) {
+  namespace fs = std::filesystem;
+  testing::TempDir dir, outside;
+  fs::create_directories(dir / "photos/real");
+  for (const auto& file : {dir / "photos/real/photo.png", dir / "photos/copy.png", outside / "x.png"})
+    std::ofstream(file) << "the same bytes";
+  fs::create_symlink("real/photo.png", dir / "photos/a_link.png");
+  fs::create_symlink(outside / "x.png", dir / "photos/b_outside.png");
+  // As an index has them that was made before links were told apart, or before they were links.
+  auto c = made(4, 16);
+  c.info.folder = (dir / "photos").string();
+  c.paths = {"a_link.png", "b_outside.png", "copy.png", "real/photo.png"};
+  for (size_t i = 1; i < 4; ++i) c.records[i] = c.records[0];
+  write_index(dir / "a.idx", c);
+  const auto find = [&] { return find_duplicates(Index::open(dir / "a.idx"), {}); };
+  auto groups = find();
+  ASSERT_EQ(groups.size(), 1u);
+  EXPECT_EQ(groups[0].rows, (std::vector<int64_t>{3, 2, 1})) << "real files first";
+  EXPECT_EQ(groups[0].exact, (std::vector<bool>{true, true, true}));
+  for (const char* name : {"copy.png", "b_outside.png"}) fs::remove(dir / "photos" / name);
+  fs::create_hard_link(dir / "photos/real/photo.png", dir / "photos/copy.png");
+  fs::create_symlink("copy.png", dir / "photos/b_outside.png");
+  EXPECT_TRUE(find().empty()) << "four names of one file";
 }
 
 TEST(Duplicates, PerceptualHashForgivesNoiseOnly) {
