@@ -87,4 +87,23 @@ torch::Tensor layout(const index::Index& index, const LayoutOptions& o) {
   return spread_over_grid(to_unit_square(all));
 }
 
+std::vector<int64_t> along_map(const torch::Tensor& places) {
+  const auto p = places.to(torch::kFloat32).contiguous();
+  const auto* xy = p.data_ptr<float>();
+  // The bits of both coordinates in turn, the highest first.
+  const auto place = [](float x, float y) {
+    const auto whole = [](float v) { return static_cast<uint64_t>(std::clamp(v, 0.0f, 1.0f) * 65535.0f); };
+    const uint64_t a = whole(x), b = whole(y);
+    uint64_t out = 0;
+    for (int bit = 15; bit >= 0; --bit) out = out << 2 | (b >> bit & 1) << 1 | (a >> bit & 1);
+    return out;
+  };
+  std::vector<std::pair<uint64_t, int64_t>> keyed;
+  for (int64_t i = 0; i < p.size(0); ++i) keyed.emplace_back(place(xy[2 * i], xy[2 * i + 1]), i);
+  std::sort(keyed.begin(), keyed.end());
+  std::vector<int64_t> out;
+  for (const auto& [key, row] : keyed) out.push_back(row);
+  return out;
+}
+
 }  // namespace ebclr::browse

@@ -2,6 +2,7 @@
 // Where each image of an index lies on the map.
 
 #include <functional>
+#include <vector>
 
 #include "index/index_file.h"
 
@@ -18,5 +19,9 @@ torch::Tensor layout(const index::Index& index, const LayoutOptions& options = {
 /// Moves points float [N, 2] in [0, 1] to the nearest free cells of a square grid with about `spare` times as
 /// many cells as points; float [N, 2].
 torch::Tensor spread_over_grid(const torch::Tensor& points, double spare = 1.6);
+
+/// Rows of places float [N, 2] in [0, 1] along a curve that stays in one part of the map before it goes on to
+/// the next (a Z-curve): neighbours in this order are neighbours on the map.
+std::vector<int64_t> along_map(const torch::Tensor& places);
 
 }  // namespace ebclr::browse

@@ -29,6 +29,8 @@ class Site {
   void start();
   /// What to open in a browser.
   std::string address() const;
+  /// What to know before letting others in; empty where nobody else can look.
+  std::string caution() const;
   /// What a request would be answered, without a network: for tests.
   std::string reply_to(const std::string& request);
 

@@ -42,6 +42,7 @@
   let study = null;
   let shown = new Set(), chosen = false, focus = null;
   let zoom = null;            // [low, high] on the axis
+  let heard = false, connected = false;
   const settings = { axis: "epoch", window: "1", smooth: 0, log: false, theme: "auto" };
   try {
     Object.assign(settings, JSON.parse(localStorage.getItem("ebclr.watch") ?? "{}"));
@@ -62,8 +63,8 @@
   };
 
   // --- requests: one at a time for curves, answers that came too late are thrown away
-  const get = async (path) => {
-    const reply = await fetch(path, { credentials: "same-origin" });
+  const get = async (path, signal = undefined) => {
+    const reply = await fetch(path, { credentials: "same-origin", signal });
     if (!reply.ok) throw new Error(path + ": " + reply.status);
     return reply.json();
   };
@@ -71,19 +72,27 @@
   const fetchCurves = async () => {
     if (asking) { askAgain = true; return; }
     asking = true;
+    let failed = false;
     try {
-      const ask = [], most = shown.size > 24 ? 128 : shown.size > 8 ? 256 : 1024;
+      let ask = [];
+      const most = shown.size > 24 ? 128 : shown.size > 8 ? 256 : 1024;
       for (const id of shown) {
         const r = runs.get(id), c = curves.get(id);
         if (!r || (c && c.version === r.version && c.most === most && !r.loading)) continue;
-        ask.push(id + "." + (c ? c.generation + "." + c.per + "." + c.x.epoch.length : "0.0.0"));
+        ask.push([id, id + "." + (c ? c.generation + "." + c.per + "." + c.x.epoch.length : "0.0.0")]);
       }
-      for (let i = 0; i < ask.length; i += 50) {
-        for (const part of await get("/series?most=" + most + "&ask=" + ask.slice(i, i + 50).join(","))) takeCurves(part, most);
+      while (ask.length > 0) {
+        const now = ask.slice(0, 50), got = await get("/series?most=" + most + "&ask=" + now.map(([, text]) => text).join(","));
+        for (const part of got) takeCurves(part, most);
         later();
+        // A long answer ends early, and the rest is asked for again; runs of which there is nothing at all are left alone.
+        const have = new Set(got.map((part) => part.id));
+        ask = got.length > 0 ? ask.filter(([id]) => !have.has(id)) : ask.slice(now.length);
       }
-    } catch { /* the next event asks again */ }
+    } catch { failed = true; }
     asking = false;
+    // A run that has ended has no next event that would ask again.
+    if (failed && connected) setTimeout(fetchCurves, 3000);
     if (askAgain) { askAgain = false; setTimeout(fetchCurves, 250); }
   };
   const takeCurves = (part, most) => {
@@ -98,21 +107,31 @@
       curves.set(part.id, { ...part, most });
     }
   };
-  let detailTimer = 0;
+  let detailTimer = 0, detailAsked = null, detailOf = "";
   const fetchDetails = () => {
     clearTimeout(detailTimer);
-    details = new Map();
+    const part = zoom ? "&x=" + settings.axis + "&low=" + zoom[0] + "&high=" + zoom[1] : "";
+    if (part !== detailOf) {
+      detailOf = part;
+      details = new Map();
+      detailAsked?.stop.abort();  // the server reads files for it
+      detailAsked = null;
+    }
     if (!zoom) return;
     detailTimer = setTimeout(async () => {
       const ids = [...shown].filter((id) => (curves.get(id)?.per ?? 1) > 1).slice(0, 8);
-      if (ids.length === 0) return;
-      const [low, high] = zoom, axis = settings.axis;
+      const path = "/detail?runs=" + ids.join(",") + part;
+      if (ids.length === 0 || detailAsked?.path === path) return;
+      detailAsked?.stop.abort();
+      const mine = detailAsked = { path, stop: new AbortController() };
       try {
-        const parts = await get("/detail?runs=" + ids.join(",") + "&x=" + axis + "&low=" + low + "&high=" + high);
-        if (!zoom || zoom[0] !== low || zoom[1] !== high || settings.axis !== axis) return;
-        for (const p of parts) if (p.x.epoch.length > 0) details.set(p.id, p);
-        later();
+        const parts = await get(path, mine.stop.signal);
+        if (detailAsked === mine) {
+          for (const p of parts) if (p.x.epoch.length > 0) details.set(p.id, p);
+          later();
+        }
       } catch { /* the thinned curves stay */ }
+      if (detailAsked === mine) detailAsked = null;
     }, 200);
   };
 
@@ -732,7 +751,7 @@
       drawHealth();
       drawConfig();
       drawLog();
-      $("empty").hidden = runs.size > 0 || study !== null;
+      $("empty").hidden = !heard || runs.size > 0 || study !== null || !$("partial").hidden;
       const r = runs.get(focus);
       document.title = r ? (r.state === "running" && r.epochs ? Math.floor(100 * share(r)) + " % · " : "") + r.name + " · ebclr" : "ebclr";
       document.documentElement.dataset.drawn = String(Number(document.documentElement.dataset.drawn ?? 0) + 1);
@@ -742,23 +761,72 @@
 
   // --- events
   const live = (name, text) => { $("live").className = "live " + name; $("live").lastElementChild.textContent = text; };
-  const source = new EventSource("/events");
-  source.addEventListener("open", () => live("on", "live"));
-  source.addEventListener("error", () => live("off", "not connected; trying again"));
-  source.addEventListener("message", (e) => {
-    const message = JSON.parse(e.data);
-    live("on", "live");
+  const forget = (id) => {
+    if (!runs.delete(id)) return;
+    for (const kept of [curves, details, configs]) kept.delete(id);
+    rows.get(id)?.li.remove();
+    rows.delete(id);
+    shown.delete(id);
+    if (shown.size === 0) chosen = false;
+    if (focus === id) focus = [...shown][0] ?? null;
+    configFor = logFor = "";  // it may come back
+  };
+  const hear = (message) => {
+    heard = true;
     for (const r of message.runs) {
+      if (r.state === "gone") { forget(r.id); continue; }
       const old = runs.get(r.id);
       if (old && old.path !== r.path) { location.reload(); return; }  // another server took this one's place
       if (old && old.version > r.version) curves.delete(r.id);
       runs.set(r.id, r);
     }
     if (message.study !== undefined) { study = message.study; drawStudy(); }
+    if (message.truncated !== undefined) $("partial").hidden = !message.truncated;
     autoChoose();
     if (!document.hidden) refresh();
-  });
-  document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
+  };
+  let source = null, again = 0;
+  const connect = () => {
+    clearTimeout(again);
+    if (source || document.hidden) return;
+    const s = source = new EventSource("/events");
+    s.addEventListener("open", () => { connected = true; live("on", "live"); });
+    s.addEventListener("error", () => {
+      if (source !== s) return;
+      connected = false;
+      live("off", "not connected; trying again");
+      if (s.readyState === EventSource.CLOSED) { source = null; refused(); }
+    });
+    s.addEventListener("message", (e) => { if (source === s) { live("on", "live"); hear(JSON.parse(e.data)); } });
+  };
+  // The browser tries again by itself when a connection is lost, not when it is refused; nor does it say why.
+  const refused = async () => {
+    let why = "Not connected.";
+    const look = new AbortController();
+    try {
+      const reply = await fetch("/events", { credentials: "same-origin", signal: look.signal });
+      if (!reply.ok) why = (await reply.text()).trim();
+    } catch { /* nobody there */ }
+    look.abort();
+    if (source || document.hidden) return;
+    live("off", why + " Trying again.");
+    again = setTimeout(connect, 5000);
+  };
+  // A browser has six connections for one server: tabs that nobody sees give theirs back.
+  const attend = () => {
+    if (!document.hidden) {
+      if (!source) live("", "connecting");
+      connect();
+      refresh();
+      return;
+    }
+    clearTimeout(again);
+    source?.close();
+    source = null;
+    connected = false;
+    live("", "paused");
+  };
+  document.addEventListener("visibilitychange", attend);
 
   // --- controls
   const press = (id, value) => { for (const b of $(id).querySelectorAll("button")) b.setAttribute("aria-pressed", String(b.dataset.value === value)); };
@@ -794,4 +862,5 @@
   if (matchMedia("(max-width: 52rem)").matches) $("list").open = false;
   get("/about").then((a) => { $("where").textContent = a.title; }).catch(() => {});
   paint();
+  attend();
 })();

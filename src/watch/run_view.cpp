@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -16,11 +17,14 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/json.h"
+#include "core/text.h"
 
 namespace ebclr::watch {
 namespace {
 
 namespace fs = std::filesystem;
+using core::number_of;
+using core::text_of;
 using nlohmann::json;
 
 constexpr size_t kTail = 1 << 16;          // bytes of train.log and, at first, of metrics.jsonl
@@ -49,16 +53,6 @@ std::string read_part(const fs::path& file, uint64_t from, size_t most) {
   }
   ::close(fd);
   return out;
-}
-
-double number_of(const json& j, const char* key) {
-  const auto it = j.find(key);
-  return it != j.end() && it->is_number() ? it->get<double>() : std::numeric_limits<double>::quiet_NaN();
-}
-
-std::string text_of(const json& j, const char* key) {
-  const auto it = j.find(key);
-  return it != j.end() && it->is_string() ? it->get<std::string>() : std::string();
 }
 
 json number_or_null(double v) {
@@ -137,19 +131,10 @@ const char* word_for(State s) {
       return "stopped";
     case State::kGaveUp:
       return "gave up";
+    case State::kGone:
+      return "gone";
   }
   return "";
-}
-
-/// A path as a shell takes it.
-std::string quoted(const std::string& path) {
-  if (!path.empty() &&
-      path.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:@%") ==
-          std::string::npos)
-    return path;
-  std::string out = "'";
-  for (const char c : path) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
 }
 
 }  // namespace
@@ -202,6 +187,11 @@ RunView::Stamp RunView::stamp_of(const fs::path& file) {
 int64_t RunView::version() const {
   const std::lock_guard lock(mutex_);
   return version_;
+}
+
+bool RunView::gone() const {
+  const std::lock_guard lock(mutex_);
+  return state_ == State::kGone;
 }
 
 bool RunView::behind() const {
@@ -403,9 +393,8 @@ bool RunView::read_judgements() {
     for (const auto& p : j["points"]) {
       if (!p.is_object() || !std::isfinite(number_of(p, "epoch")) || !std::isfinite(number_of(p, "accuracy")))
         continue;
-      const auto or_zero = [](double v) { return std::isfinite(v) ? v : 0.0; };
-      curve.points.push_back({number_of(p, "epoch"), or_zero(number_of(p, "seconds")),
-                              or_zero(number_of(p, "forward_units")), number_of(p, "accuracy")});
+      curve.points.push_back({number_of(p, "epoch"), number_of(p, "seconds", 0),
+                              number_of(p, "forward_units", 0), number_of(p, "accuracy")});
     }
     std::stable_sort(curve.points.begin(), curve.points.end(),
                      [](const auto& a, const auto& b) { return a.epoch < b.epoch; });
@@ -420,8 +409,13 @@ bool RunView::decide(const std::vector<HeldLock>& locks) {
   const bool growing = seen_growing_ && std::chrono::steady_clock::now() - grew_ < kGrowing;
   const bool finished = summary_.is_object() && summary_.value("finished", json(false)) == true &&
                         !(newest_.step > number_of(summary_, "steps"));
+  // A server of files that does not answer for a while has not removed it.
+  struct stat s {};
+  const bool removed = ::stat(folder_.config().c_str(), &s) != 0 && (errno == ENOENT || errno == ENOTDIR);
   State now = State::kStopped;
-  if (finished && !held) {
+  if (removed) {
+    now = State::kGone;
+  } else if (finished && !held) {
     now = State::kFinished;
   } else if (held) {
     now = newest_.step > 0 ? State::kRunning : State::kStarting;
@@ -487,7 +481,12 @@ json RunView::status() const {
               {"log", log_stamp_.size},
               {"problem", config_problem_},
               {"loading", wanted_ && offset_ + kLine < metrics_stamp_.size}};
-  if (state_ == State::kStopped) out["resume"] = "ebclr train --resume " + quoted(folder_.root.string());
+  if (state_ == State::kStopped) {
+    // Whoever copies it stands elsewhere than the server.
+    std::error_code error;
+    const auto whole = fs::absolute(folder_.root, error).lexically_normal();
+    out["resume"] = "ebclr train --resume " + core::shell_word((error ? folder_.root : whole).string());
+  }
   if (config_) {
     const auto& c = *config_;
     out["method"] = c.method.name;
@@ -518,7 +517,7 @@ std::string RunView::curves(const Known& known, size_t most) const {
                      curves_json(curves_, group, from, bands));
 }
 
-std::string RunView::detail(const Range& range) const {
+std::string RunView::detail(const Range& range, const std::function<bool()>& given_up) const {
   fs::path file;
   uint64_t begin = 0, end = 0;
   {
@@ -538,8 +537,9 @@ std::string RunView::detail(const Range& range) const {
   if (end > begin && end - begin <= kDetailBytes) {
     const auto text = read_part(file, begin, end - begin);
     run::MetricRecord record;
-    size_t at = 0;
+    size_t at = 0, lines = 0;
     for (size_t stop; (stop = text.find('\n', at)) != std::string::npos; at = stop + 1) {
+      if (lines++ % 1024 == 0 && given_up && given_up()) return {};
       if (!run::parse_record(std::string_view(text).substr(at, stop - at), record)) continue;
       if (record.event == "rollback") out.forget_after(record.step);
       if (record.event.empty() && std::isfinite(record.epoch)) out.add(record, begin + at);

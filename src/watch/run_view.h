@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -29,7 +30,7 @@ std::vector<HeldLock> held_locks();
 bool is_held(const std::filesystem::path& file, const std::vector<HeldLock>& locks);
 
 /// How a run is doing.
-enum class State { kStarting, kRunning, kFinished, kStopped, kGaveUp };
+enum class State { kStarting, kRunning, kFinished, kStopped, kGaveUp, kGone };
 
 /// An accuracy of the encoder at a point of the run.
 struct AccuracyPoint {
@@ -74,6 +75,8 @@ class RunView {
   const std::filesystem::path& folder() const { return folder_.root; }
   /// Counts the changes.
   int64_t version() const;
+  /// Was its folder removed? It may come back.
+  bool gone() const;
 
   /// Where the run stands, for the list.
   nlohmann::json status() const;
@@ -83,8 +86,8 @@ class RunView {
   };
   /// Curves of at most `most` points a metric as JSON, and of those only what is new.
   std::string curves(const Known& known, size_t most = 1024) const;
-  /// A part of the curves, read again in detail.
-  std::string detail(const Range& range) const;
+  /// A part of the curves, read again in detail; empty when it was given up, which is asked now and then.
+  std::string detail(const Range& range, const std::function<bool()>& given_up = {}) const;
   /// Key to value, and to default where it differs.
   nlohmann::json configuration() const;
   /// The last lines of train.log.
@@ -120,7 +123,7 @@ class RunView {
   int64_t version_ = 0;
 
   bool wanted_ = false;
-  Stamp metrics_stamp_, config_stamp_, summary_stamp_, log_stamp_, samples_stamp_, lock_stamp_;
+  Stamp metrics_stamp_, config_stamp_, summary_stamp_, log_stamp_, samples_stamp_;
   std::map<std::string, Stamp> judgement_stamps_;
   uint64_t offset_ = 0;  // bytes of metrics.jsonl taken into the curves
   Thinned curves_;

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ class Site {
   void start();
   /// What to open in a browser.
   std::string address() const;
+  /// What to know before letting others in; empty where nobody else can look.
+  std::string caution() const;
   /// Lets pages that are open hear how it ended; takes a second when there are any.
   void finish();
   /// Shows where a study stands.
@@ -29,6 +32,7 @@ class Site {
  private:
   std::string title_;
   Watcher watcher_;
+  std::timed_mutex turn_, detail_turn_;  // of requests; a closer look takes seconds and has its own
   web::Server server_;
 };
 

@@ -9,11 +9,10 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kDepth = 6;
-constexpr size_t kMostRuns = 1000, kMostEntries = 50000;
 constexpr size_t kBudget =
     8 << 20;  // bytes of metrics read from one run at a time: others come to their turn
 constexpr auto kPeriod = std::chrono::milliseconds(1000);
+constexpr auto kSearchPeriod = std::chrono::seconds(3);
 constexpr auto kInterest = std::chrono::seconds(15);  // after which nobody is watching any more
 
 bool is_run(const fs::path& folder) {
@@ -23,27 +22,22 @@ bool is_run(const fs::path& folder) {
           fs::is_directory(folder / "checkpoints", e));
 }
 
-void search(const fs::path& folder, int depth, size_t& entries, std::vector<fs::path>& out, bool& truncated) {
-  if (is_run(folder)) {
-    out.push_back(folder);
-    return;
-  }
-  if (depth == 0) return;
+/// Adds the folders directly below one; false when there are more than may be looked at.
+bool add_folders(const fs::path& folder, const SearchLimits& limits, size_t& entries, size_t most,
+                 std::vector<fs::path>& out) {
   std::error_code error;
-  std::vector<fs::path> below;
+  size_t here = 0;
   for (fs::directory_iterator it(folder, fs::directory_options::skip_permission_denied, error), end;
        !error && it != end; it.increment(error)) {
-    if (++entries > kMostEntries || out.size() >= kMostRuns) {
-      truncated = true;
-      return;
-    }
+    if (++here > limits.in_folder || ++entries > limits.entries) return false;
     std::error_code e;
-    // Links are not followed: they may lead around in circles.
-    if (it->is_directory(e) && !it->is_symlink(e) && !it->path().filename().string().starts_with("."))
-      below.push_back(it->path());
+    // Links are not followed: they may lead around in circles. What an entry is, the folder itself says.
+    if (!it->is_directory(e) || it->is_symlink(e) || it->path().filename().string().starts_with("."))
+      continue;
+    if (out.size() >= most) return false;
+    out.push_back(it->path());
   }
-  std::sort(below.begin(), below.end());
-  for (const auto& b : below) search(b, depth - 1, entries, out, truncated);
+  return true;
 }
 
 std::string compact(const json& j) {
@@ -79,14 +73,34 @@ json to_json(const StudyBoard& b) {
 
 }  // namespace
 
-std::vector<fs::path> find_runs(const fs::path& root, bool& truncated) {
-  std::vector<fs::path> out;
-  size_t entries = 0;
-  search(root, kDepth, entries, out, truncated);
+// Level by level: a deep data set beside the runs does not use up what may be looked at before their turn.
+std::vector<fs::path> find_runs(const fs::path& root, bool& truncated, const SearchLimits& limits) {
+  std::vector<fs::path> out, level{root};
+  size_t entries = 0, folders = 0;
+  for (int depth = limits.depth; depth >= 0 && !level.empty(); --depth) {
+    folders += level.size();
+    std::vector<fs::path> below;
+    for (const auto& folder : level) {
+      if (is_run(folder)) {
+        if (out.size() < limits.runs) {
+          out.push_back(folder);
+        } else {
+          truncated = true;
+        }
+      } else if (depth > 0) {
+        const size_t most = limits.folders > folders ? limits.folders - folders : 0;
+        truncated |= !add_folders(folder, limits, entries, most, below);
+      }
+    }
+    std::sort(below.begin(), below.end());
+    level = std::move(below);
+  }
+  std::sort(out.begin(), out.end());
   return out;
 }
 
-Watcher::Watcher(std::vector<fs::path> roots) : roots_(std::move(roots)) {}
+Watcher::Watcher(std::vector<fs::path> roots, SearchLimits limits)
+    : roots_(std::move(roots)), limits_(limits) {}
 
 Watcher::~Watcher() {
   {
@@ -105,11 +119,15 @@ void Watcher::start() {
 void Watcher::find() {
   bool truncated = false;
   for (const auto& root : roots_) {
-    for (const auto& folder : find_runs(root, truncated)) {
+    for (const auto& folder : find_runs(root, truncated, limits_)) {
       std::error_code error;
       const auto key = fs::weakly_canonical(folder, error).string();
       const std::lock_guard lock(mutex_);
-      if (known_.count(key) > 0 || runs_.size() >= kMostRuns) continue;
+      if (known_.count(key) > 0) continue;
+      if (runs_.size() >= limits_.runs) {
+        truncated = true;
+        continue;
+      }
       // As short as tells it apart: the path below what was asked for.
       const auto normal = (fs::path(root) / "").lexically_normal().parent_path();
       auto name = folder == root ? normal.filename().string() : folder.lexically_relative(root).string();
@@ -126,7 +144,10 @@ void Watcher::find() {
     }
   }
   const std::lock_guard lock(mutex_);
+  if (truncated_ == truncated) return;
   truncated_ = truncated;
+  ++change_;
+  changed_.notify_all();
 }
 
 std::vector<std::shared_ptr<RunView>> Watcher::runs() const {
@@ -155,9 +176,13 @@ bool Watcher::refresh() {
 }
 
 void Watcher::loop() {
-  for (int round = 0;; ++round) {
+  for (Clock::time_point search_at{};;) {
     try {
-      if (round % 3 == 0) find();
+      if (const auto begun = Clock::now(); begun >= search_at) {
+        find();
+        // Large trees are searched seldom: a twentieth of the time at most.
+        search_at = begun + std::max<Clock::duration>(kSearchPeriod, 20 * (Clock::now() - begun));
+      }
       for (int i = 0; i < 20 && refresh(); ++i) {
         const std::lock_guard lock(mutex_);
         if (stop_) return;
@@ -198,7 +223,9 @@ std::string Watcher::Listener::next(std::chrono::milliseconds patience) {
       out["study"] = watcher_.study_;
       seen_study_ = watcher_.study_version_;
     }
-    if (watcher_.truncated_) out["truncated"] = true;
+    // A page that comes back must hear it too when all is found again.
+    if (!greeted_ || watcher_.truncated_ != seen_truncated_)
+      out["truncated"] = seen_truncated_ = watcher_.truncated_;
     runs = watcher_.runs_;
   }
   json list = json::array();

@@ -39,10 +39,19 @@ struct StudyBoard {
   std::string report;        ///< where the report will be
 };
 
+/// How far the search for runs goes.
+struct SearchLimits {
+  int depth = 6;              ///< folders below the first
+  size_t runs = 1000;         ///< found
+  size_t folders = 50000;     ///< looked into
+  size_t in_folder = 200000;  ///< entries of one folder: the pictures of a data set may lie beside the runs
+  size_t entries = 1000000;   ///< of all
+};
+
 class Watcher {
  public:
   /// Folders that are runs, or hold runs somewhere below; they need not be there yet.
-  explicit Watcher(std::vector<std::filesystem::path> roots);
+  explicit Watcher(std::vector<std::filesystem::path> roots, SearchLimits limits = {});
   ~Watcher();
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
@@ -71,13 +80,14 @@ class Watcher {
     Watcher& watcher_;
     std::map<int64_t, int64_t> seen_;
     int64_t seen_study_ = 0, seen_change_ = -1;
-    bool greeted_ = false;
+    bool greeted_ = false, seen_truncated_ = false;
   };
 
  private:
   void loop();
 
   const std::vector<std::filesystem::path> roots_;
+  const SearchLimits limits_;
   mutable std::mutex mutex_;
   std::condition_variable changed_, wake_;
   std::vector<std::shared_ptr<RunView>> runs_;
@@ -89,7 +99,9 @@ class Watcher {
   std::thread thread_;
 };
 
-/// Run folders at or below a folder, and no deeper than a few levels.
-std::vector<std::filesystem::path> find_runs(const std::filesystem::path& root, bool& truncated);
+/// Run folders at or below a folder in the order of their paths; those near to it are found first.
+/// `truncated` is set when a limit left folders unseen.
+std::vector<std::filesystem::path> find_runs(const std::filesystem::path& root, bool& truncated,
+                                             const SearchLimits& limits = {});
 
 }  // namespace ebclr::watch

@@ -25,6 +25,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kWeb = "web";
+constexpr size_t kSmallReply = 1 << 16;  // bytes that need no place among those held
+constexpr auto kLastWords =
+    std::chrono::milliseconds(1000);  // for replies on their way when the server stops
 
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -62,6 +65,21 @@ std::string cookie(const std::string& header, const std::string& name) {
   }
   return {};
 }
+
+/// Has the other side closed?
+bool gone(int socket) {
+  pollfd p{socket, POLLRDHUP, 0};
+  return ::poll(&p, 1, 0) > 0;
+}
+
+/// What belongs to a request until its reply is taken.
+struct Connection {
+  int socket = -1;              // -1: without a network
+  std::shared_ptr<void> place;  // among the replies that are held
+};
+
+// The one that this thread serves: the library tells its handlers nothing of it.
+thread_local Connection* serving = nullptr;
 
 /// One thread for each connection, and never more than so many: whoever comes then waits to be accepted.
 class Connections : public httplib::TaskQueue {
@@ -147,17 +165,15 @@ class Recording : public ReadRequest {
 /// One that came over a connection.
 class Conversation : public ReadRequest {
  public:
-  Conversation(int socket, std::string head, std::chrono::milliseconds patience)
-      : ReadRequest(std::move(head)), socket_(socket), patience_(patience) {}
+  Conversation(int socket, std::string head, std::chrono::milliseconds patience,
+               const std::atomic<bool>& stop)
+      : ReadRequest(std::move(head)), socket_(socket), patience_(patience), stopping_(stop) {}
 
   // Asked before each part of an event stream: has the listener gone?
-  bool is_writable() const override {
-    char byte = 0;
-    const auto n = ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
-  }
+  bool is_writable() const override { return !gone(socket_); }
   ssize_t write(const char* from, size_t size) override {
-    const auto deadline = Clock::now() + patience_;
+    auto deadline = Clock::now() + patience_;
+    bool hurried = false;
     for (size_t sent = 0; sent < size;) {
       const auto n = ::send(socket_, from + sent, size - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
       if (n > 0) {
@@ -166,10 +182,14 @@ class Conversation : public ReadRequest {
       }
       if (n < 0 && errno == EINTR) continue;
       if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) return -1;
-      const auto left =
-          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+      const auto now = Clock::now();
+      if (stopping_ && !hurried) {
+        hurried = true;
+        deadline = std::min(deadline, now + kLastWords);
+      }
+      if (now >= deadline) return -1;
       pollfd p{socket_, POLLOUT, 0};
-      if (left <= 0 || ::poll(&p, 1, static_cast<int>(left)) == 0) return -1;
+      ::poll(&p, 1, 100);
     }
     return static_cast<ssize_t>(size);
   }
@@ -178,6 +198,7 @@ class Conversation : public ReadRequest {
  private:
   int socket_;
   std::chrono::milliseconds patience_;
+  const std::atomic<bool>& stopping_;
 };
 
 enum class Head { kComplete, kTooLong, kGone };
@@ -216,7 +237,9 @@ std::string plain_head(const std::string& head) {
     if (end == std::string::npos || end == at) break;
     const auto line = head.substr(at, end - at);
     const auto name = lower(line.substr(0, line.find(':')));
-    if (name == "host" || name == "cookie" || name == "authorization") out += line + "\r\n";
+    if (name == "host" || name == "cookie" || name == "authorization" || name == "sec-fetch-site" ||
+        name == "sec-fetch-mode")
+      out += line + "\r\n";
     at = end + 2;
   }
   return out + "Connection: close\r\n\r\n";
@@ -248,7 +271,7 @@ class BoundedServer : public httplib::Server {
     const auto end = request.find("\r\n\r\n");
     if (end == std::string::npos || end + 4 > options_.max_head || too_long(request)) return {};
     Recording recording(plain_head(request.substr(0, end + 4)));
-    answer(recording);
+    answer(recording, -1);
     return std::move(recording.said);
   }
 
@@ -267,8 +290,8 @@ class BoundedServer : public httplib::Server {
           say_and_close(socket, "414 URI Too Long");
           break;
         }
-        Conversation conversation(socket, plain_head(head), options_.reply_time);
-        answered = answer(conversation);
+        Conversation conversation(socket, plain_head(head), options_.reply_time, stopping_);
+        answered = answer(conversation, socket);
         break;
       }
       case Head::kTooLong:
@@ -284,7 +307,11 @@ class BoundedServer : public httplib::Server {
 
   // The library's newer versions want the addresses of both ends too.
   template <class S>
-  bool answer(S& stream) {
+  bool answer(S& stream, int socket) {
+    Connection connection{.socket = socket, .place = nullptr};
+    // Taken back however the library leaves.
+    const std::shared_ptr<void> over(nullptr, [](void*) { serving = nullptr; });
+    serving = &connection;
     bool closed = false;
     const std::function<void(httplib::Request&)> nothing = [](httplib::Request&) {};
     if constexpr (requires { this->process_request(stream, true, closed, nothing); })
@@ -331,6 +358,24 @@ Reply png(std::string body) {
 Reply not_found(std::string why) {
   return {.status = 404, .body = std::move(why)};
 }
+Reply not_now(std::string why) {
+  return {.status = 503, .body = std::move(why)};
+}
+
+void check_access(const ServerOptions& o) {
+  if (o.token.empty()) {
+    if (!is_loopback(o.host))
+      core::usage_error(
+          kWeb, fmt::format("--host {} lets others in; give --token WORD too (or --token auto)", o.host));
+    return;
+  }
+  if (o.token.size() < 8)
+    core::usage_error(kWeb, "--token is too short to be a secret; take 8 characters or more, or `auto`");
+  // Others would have to be escaped in the address, or would end the cookie.
+  if (o.token.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") !=
+      std::string::npos)
+    core::usage_error(kWeb, "--token may hold letters, digits and -_. only");
+}
 
 bool is_loopback(const std::string& host) {
   in_addr four{};
@@ -351,6 +396,7 @@ struct Server::Impl {
   ServerOptions options;
   std::atomic<bool> stopping{false};
   std::atomic<int> streams{0};
+  std::atomic<size_t> held{0};  // bytes of large replies that are not taken yet
   BoundedServer http;
   std::map<std::string, Handler> handlers;
   std::map<std::string, std::function<Events(const Request&)>> streams_of;
@@ -394,9 +440,34 @@ struct Server::Impl {
     r.set_header("Cache-Control", "no-store");
   }
 
-  static void send(httplib::Response& r, Reply reply) {
+  void send(httplib::Response& r, Reply reply) {
+    if (reply.body.size() > kSmallReply && !hold(reply.body.size()))
+      reply = not_now("Large replies wait for others to take them; try again.\n");
     r.status = reply.status;
-    r.set_content(reply.body, reply.type.c_str());
+    r.headers.erase("Content-Type");
+    r.set_header("Content-Type", reply.type);
+    r.body = std::move(reply.body);  // set_content() would copy it
+  }
+
+  // A place among the large replies until this one is taken or its connection ends. One alone may be larger
+  // than all together: it would never find a place.
+  bool hold(size_t bytes) {
+    if (serving == nullptr) return true;
+    const size_t before = held.fetch_add(bytes);
+    if (before > 0 && before + bytes > options.max_held) {
+      held -= bytes;
+      return false;
+    }
+    serving->place = std::shared_ptr<void>(nullptr, [this, bytes](void*) { held -= bytes; });
+    return true;
+  }
+
+  // Pages of other sites cannot read what is answered here, but they could order work: with an <img> of a
+  // long address. Browsers say where a request comes from; a link to the page itself may come from anywhere.
+  static bool ordered_elsewhere(const httplib::Request& q) {
+    const auto from = q.get_header_value("Sec-Fetch-Site");
+    if (from.empty() || from == "same-origin" || from == "none") return false;
+    return q.path != "/" || q.get_header_value("Sec-Fetch-Mode") != "navigate";
   }
 
   // Another site can point a name of its own at this machine; it cannot make a browser send another name.
@@ -417,8 +488,14 @@ struct Server::Impl {
     }
     if (q.get_header_value_count("Host") != 1 || !knows(q.get_header_value("Host")))
       return send(r, {.status = 403, .body = "This server does not answer to that name; use localhost.\n"});
+    if (ordered_elsewhere(q))
+      return send(r,
+                  {.status = 403, .body = "Pages of other sites get nothing here; open this one itself.\n"});
     Request request{q.path, {}};
     for (const auto& [name, value] : q.params) request.query.emplace(name, value);
+    request.given_up = [this, socket = serving == nullptr ? -1 : serving->socket] {
+      return stopping || (socket >= 0 && gone(socket));
+    };
     if (!options.token.empty()) {
       const bool told = request.query.count("token") > 0;
       const auto header = q.get_header_value("Authorization");
@@ -430,9 +507,10 @@ struct Server::Impl {
         return send(
             r, {.status = 401, .body = "This page needs its token: open the address that was printed.\n"});
       if (told && request.path == "/") {
-        // From here on a cookie carries it: it does not stay in the address.
+        // From here on a cookie carries it: it does not stay in the address. A strict one would not be sent
+        // after a click on another site, in a mail or a notebook; a lax one goes with such clicks alone.
         r.set_header("Set-Cookie",
-                     fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict", cookie_name(), options.token));
+                     fmt::format("{}={}; Path=/; HttpOnly; SameSite=Lax", cookie_name(), options.token));
         r.set_header("Location", "/");
         return send(r, {.status = 303});
       }
@@ -494,9 +572,7 @@ void Server::events(const std::string& path, std::function<Events(const Request&
 
 void Server::start() {
   auto& s = *impl_;
-  if (!is_loopback(s.options.host) && s.options.token.empty())
-    core::usage_error(kWeb, fmt::format("--host {} lets others in; give --token WORD too (or --token auto)",
-                                        s.options.host));
+  check_access(s.options);
   const int last = s.options.port == 0 ? 0 : std::min(65535, s.options.port + s.options.more_ports);
   for (int port = s.options.port; port <= last && s.port == 0; ++port) {
     if (port == 0) {
@@ -542,6 +618,14 @@ std::string Server::address() const {
   const std::string name = o.host == "0.0.0.0" || o.host == "::" ? impl_->own_name : o.host;
   return fmt::format("http://{}:{}/{}", name.find(':') == std::string::npos ? name : "[" + name + "]",
                      impl_->port, o.token.empty() ? "" : "?token=" + o.token);
+}
+
+std::string Server::caution() const {
+  if (is_loopback(impl_->options.host)) return {};
+  return fmt::format(
+      "everybody who reaches this machine and has the token sees this page; the connection is not encrypted. "
+      "An SSH tunnel needs no --host: ssh -L {0}:127.0.0.1:{0} THIS-MACHINE",
+      impl_->port);
 }
 
 std::string Server::reply_to(const std::string& request) {

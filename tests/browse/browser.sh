@@ -18,4 +18,6 @@ node "$here/browser.mjs" "$browser" "$address" || fail "see above"
 kill -INT $server
 wait $server || fail "Ctrl-C does not end it cleanly"
 expect_error 2 "give --token" "$EBCLR" browse big.idx --host 0.0.0.0 --port 0
+expect_error 2 "too short" "$EBCLR" browse big.idx --host 0.0.0.0 --token a --port 0
+expect_error 2 "letters" "$EBCLR" browse big.idx --token 'a;b c&d=e#f' --port 0
 echo "browse: looked at 20,000 images in $("$browser" --version)"

@@ -25,6 +25,27 @@ TEST(Layout, EveryImageHasACellOfItsOwnNearWhereItBelongs) {
   EXPECT_LT((placed - points).norm(2, 1).max().item<float>(), 0.6);
 }
 
+TEST(Layout, NeighboursOnTheMapShareASheet) {
+  torch::manual_seed(2);
+  const int64_t n = 64 * 256;
+  const auto places = torch::rand({n, 2});
+  const auto rows = along_map(places);
+  ASSERT_EQ(rows.size(), static_cast<size_t>(n));
+  EXPECT_EQ(std::set<int64_t>(rows.begin(), rows.end()).size(), rows.size());
+  std::vector<int64_t> slot(rows.size());
+  for (size_t k = 0; k < rows.size(); ++k) slot[static_cast<size_t>(rows[k])] = static_cast<int64_t>(k);
+  // A quarter of either side: a sixteenth of all images, four sheets if they lay just so.
+  const auto* xy = places.data_ptr<float>();
+  for (const auto& [left, top] : {std::pair{0.0f, 0.0f}, std::pair{0.3f, 0.6f}, std::pair{0.41f, 0.37f}}) {
+    std::set<int64_t> seen;
+    for (int64_t i = 0; i < n; ++i)
+      if (xy[2 * i] >= left && xy[2 * i] < left + 0.25f && xy[2 * i + 1] >= top &&
+          xy[2 * i + 1] < top + 0.25f)
+        seen.insert(slot[static_cast<size_t>(i)] / 256);
+    EXPECT_LE(seen.size(), 24u) << "of 64";
+  }
+}
+
 TEST(Layout, SimilarImagesLieTogether) {
   testing::TempDir dir;
   auto c = index::made(400, 16);

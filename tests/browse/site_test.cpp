@@ -1,12 +1,23 @@
 #include "browse/site.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cstring>
 #include <fstream>
+#include <future>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+#include <stdexcept>
 
 #include "../index/made.h"
 #include "browse/classes.h"
+#include "browse/kept.h"
 #include "expect_error.h"
+#include "image/decode.h"
 #include "image/encode.h"
 #include "temp_dir.h"
 
@@ -38,6 +49,45 @@ TEST(Classes, SaysWhatIsWrong) {
       core::ExitCode::kUsage, [] { classes_of("path,predicted\n\"a,b\n"); }, "not closed");
 }
 
+TEST(LateAnswer, IsMadeOnceByWhoeverAsksFirst) {
+  LateAnswer answer;
+  EXPECT_THROW(answer.get([]() -> std::string { throw std::runtime_error("not now"); }), std::runtime_error);
+  int made = 0;
+  std::vector<std::future<std::string>> asked;
+  for (int i = 0; i < 4; ++i)
+    asked.push_back(std::async(std::launch::async,
+                               [&] { return answer.get([&] { return fmt::format("{}", ++made); }); }));
+  for (auto& a : asked) EXPECT_EQ(a.get(), "1");
+}
+
+TEST(LateAnswer, KeepsNobodyWaitingWhoAsksForSomethingElse) {
+  LateAnswer copies, strangers;
+  Pictures sheets(2);
+  std::promise<void> begun, enough;
+  auto search = std::async(std::launch::async, [&] {
+    return copies.get([&] {
+      begun.set_value();
+      enough.get_future().wait();
+      return std::string("copies");
+    });
+  });
+  begun.get_future().wait();
+  EXPECT_EQ(strangers.get([] { return std::string("strangers"); }), "strangers");
+  sheets.keep(0, "sheet");
+  EXPECT_EQ(sheets.find(0), "sheet");
+  enough.set_value();
+  EXPECT_EQ(search.get(), "copies");
+}
+
+TEST(Pictures, OneThatWasMadeTwiceCountsOnce) {
+  Pictures sheets(3);
+  for (const int64_t n : {0, 1, 1, 2}) sheets.keep(n, fmt::format("sheet {}", n));
+  for (const int64_t n : {0, 1, 2}) EXPECT_EQ(sheets.find(n), fmt::format("sheet {}", n));
+  sheets.keep(3, "sheet 3");
+  EXPECT_EQ(sheets.find(0), std::nullopt);
+  for (const int64_t n : {1, 2, 3}) EXPECT_EQ(sheets.find(n), fmt::format("sheet {}", n));
+}
+
 TEST(Site, AnswersEveryPathOfThePage) {
   testing::TempDir dir;
   auto c = index::made(20, 8);
@@ -59,6 +109,100 @@ TEST(Site, AnswersEveryPathOfThePage) {
   for (const char* target : {"/sheet?n=1", "/thumb?n=20", "/thumb?n=-1", "/image?n=1e1", "/near", "/near?n=x",
                              "/sheet?n=99999999999999999999", "/a.idx"})
     EXPECT_THAT(ask(target), StartsWith("HTTP/1.1 404")) << target;
+}
+
+/// An index of n pictures of one colour each, and what its page is answered.
+struct Served {
+  testing::TempDir dir;
+  std::unique_ptr<Site> site;
+
+  explicit Served(int64_t n, uint64_t seed = 1, const std::string& first = "") {
+    auto c = index::made(n, 8, seed);
+    if (!first.empty()) c.paths[0] = first;
+    for (int64_t i = 0; i < n; ++i) {
+      image::Pixels plain(8, 8, 3);
+      std::fill(plain.data.begin(), plain.data.end(), shade(i));
+      const auto jpeg = image::encode_jpeg(plain, 95);
+      const auto* bytes = reinterpret_cast<const uint8_t*>(jpeg.data());
+      c.thumbnails[static_cast<size_t>(i)].assign(bytes, bytes + jpeg.size());
+    }
+    index::write_index(dir / "a.idx", c);
+    site = std::make_unique<Site>(index::Index::open(dir / "a.idx"), SiteOptions{});
+  }
+  static uint8_t shade(int64_t i) { return static_cast<uint8_t>(i * 13 % 256); }
+
+  std::string ask(const std::string& target) const {
+    return site->reply_to("GET " + target + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  }
+  std::string body(const std::string& target) const {
+    const auto reply = ask(target);
+    EXPECT_THAT(reply, StartsWith("HTTP/1.1 200")) << target;
+    return reply.substr(reply.find("\r\n\r\n") + 4);
+  }
+  nlohmann::json told(const std::string& target) const { return nlohmann::json::parse(body(target)); }
+};
+
+TEST(Site, TellsAPageOfAnotherIndexSo) {
+  const Served one(20), same(20), other(20, 2), renamed(20, 1, "a.png");
+  const std::string id = one.told("/info")["id"];
+  ASSERT_FALSE(id.empty());
+  EXPECT_EQ(same.told("/info")["id"], id) << "a restart";
+  for (const char* target : {"/map?", "/sheet?n=0&", "/thumb?n=3&", "/image?n=3&", "/near?n=3&",
+                             "/strangers?", "/copies?", "/find?text=img&"}) {
+    EXPECT_THAT(one.ask(target + ("of=" + id)), StartsWith("HTTP/1.1 200")) << target;
+    for (const auto* another : {&other, &renamed})
+      EXPECT_THAT(another->ask(target + ("of=" + id)), StartsWith("HTTP/1.1 409")) << target;
+  }
+  EXPECT_THAT(other.ask("/info?of=" + id), StartsWith("HTTP/1.1 200")) << "it tells which one it is";
+}
+
+TEST(Site, NamesWhatItFinds) {
+  const Served served(20, 1, "Album/Img<b>.PNG");
+  const auto near = served.told("/near?n=3&top=5");
+  ASSERT_EQ(near.size(), 5u);
+  EXPECT_EQ(near[0]["n"], 3);
+  EXPECT_EQ(near[0]["name"], "img000003.png");
+  EXPECT_NEAR(near[0]["value"].get<double>(), 1, 1e-5);
+  for (const auto& h : served.told("/strangers")) EXPECT_TRUE(h["name"].is_string());
+  for (const auto& group : served.told("/copies"))
+    for (const auto& h : group) EXPECT_TRUE(h["name"].is_string() && h["n"].is_number());
+  for (const char* text : {"img%3Cb%3E.png", "IMG%3CB", "album/"}) {
+    const auto found = served.told(std::string("/find?text=") + text);
+    ASSERT_EQ(found.size(), 1u) << text;
+    EXPECT_EQ(found[0]["name"], "Album/Img<b>.PNG");
+  }
+  EXPECT_EQ(served.told("/find?text=IMG").size(), 20u) << "however it is typed";
+}
+
+TEST(Site, TheMapSaysWhereOnTheSheetsAnImageIs) {
+  const int64_t n = 300;
+  const Served served(n);
+  const auto map = served.body("/map");
+  ASSERT_EQ(map.size(), static_cast<size_t>(n) * (2 * sizeof(float) + sizeof(uint32_t)));
+  std::vector<uint32_t> slots(static_cast<size_t>(n));
+  std::memcpy(slots.data(), map.data() + static_cast<size_t>(n) * 2 * sizeof(float),
+              slots.size() * sizeof slots[0]);
+  std::set<uint32_t> different(slots.begin(), slots.end());
+  ASSERT_EQ(different.size(), slots.size());
+  ASSERT_EQ(*different.rbegin(), static_cast<uint32_t>(n - 1));
+  for (const uint32_t sheet : {0u, 1u}) {
+    const auto bytes = served.body("/sheet?n=" + std::to_string(sheet));
+    const auto pixels = image::decode(std::as_bytes(std::span(bytes)), "sheet");
+    for (int64_t i = 0; i < n; ++i) {
+      if (slots[static_cast<size_t>(i)] / 256 != sheet) continue;
+      const int k = static_cast<int>(slots[static_cast<size_t>(i)] % 256);
+      EXPECT_NEAR(pixels.row(k / 16 * 48 + 24)[3 * (k % 16 * 48 + 24)], Served::shade(i), 6) << "image " << i;
+    }
+  }
+}
+
+TEST(Site, RefusesAWeakTokenBeforeItLaysOutTheMap) {
+  testing::TempDir dir;
+  index::write_index(dir / "a.idx", index::made(20, 8));
+  SiteOptions options{.progress = [](double) { ADD_FAILURE() << "the map came first"; }};
+  options.server.token = "a";
+  testing::expect_error(
+      core::ExitCode::kUsage, [&] { Site(index::Index::open(dir / "a.idx"), options); }, "--token");
 }
 
 }  // namespace

@@ -79,6 +79,13 @@ want 405 -I "$address"
 want 403 -H 'Host: evil.example' "$address"
 want 403 -H 'Host: evil.example:8090' "${address}events"
 want 200 -H 'Host: localhost:9999' "$address"
+# Work that another site's page orders.
+for site in cross-site same-site; do
+  want 403 -H "Sec-Fetch-Site: $site" -H 'Sec-Fetch-Mode: no-cors' "${address}detail?runs=0&low=0&high=1"
+  want 200 -H "Sec-Fetch-Site: $site" -H 'Sec-Fetch-Mode: navigate' "$address"
+done
+# A run that is named often is answered once.
+[ "$(ask "${address}series?ask=$(printf '0.0.0.0,%.0s' $(seq 200))" | grep -o '"id":0' | wc -l)" = 1 ] || fail "one run, many answers"
 want 414 "${address}?$(head -c 6000 /dev/zero | tr '\0' a)"
 want 431 "${address}?$(head -c 100000 /dev/zero | tr '\0' a)"
 want 431 -H "X: $(head -c 50000 /dev/zero | tr '\0' a)" "$address"
@@ -103,6 +110,7 @@ wait "$server" || fail "it does not end in peace"
 # With a token, and only so, it listens elsewhere.
 expect_error 2 "--token" "$EBCLR" watch runs --host 0.0.0.0
 expect_error 2 "too short" "$EBCLR" watch runs --token abc
+expect_error 2 "letters" "$EBCLR" watch runs --token 'a;b c&d=e#f'
 expect_error 2 "no such folder" "$EBCLR" watch nowhere
 expect_error 2 "RUN" "$EBCLR" watch
 serve runs --host 127.0.0.1 --token auto

@@ -1,6 +1,8 @@
 // The live page in Chromium. Prints what is wrong and returns 1.
 //   node browser.mjs CHROMIUM ADDRESS [--shots FOLDER]
-import { writeFileSync } from "node:fs";
+// where ./runs is what is watched: a run of it is removed.
+import { rmSync, writeFileSync } from "node:fs";
+import { connect } from "node:net";
 import { join } from "node:path";
 import { launch } from "../chromium.mjs";
 
@@ -171,7 +173,7 @@ try {
 
   // A run that ended badly says how to go on; one that is compared shows what differs.
   await ask(click, "crashed");
-  await until("how to resume", () => ask(() => document.getElementById("notes").textContent), (t) => t.includes("ebclr train --resume runs/crashed") && t.includes("crashed"));
+  await until("how to resume", () => ask(() => document.getElementById("notes").textContent), (t) => /ebclr train --resume \/\S*\/runs\/crashed/.test(t) && t.includes("it crashed"));
   await ask((n) => { [...document.querySelectorAll("#runs .run")].find((li) => li.querySelector(".name").textContent === n).querySelector("input").click(); }, bad);
   await until("what differs", () => ask(() => document.getElementById("keys").textContent), (t) => t.includes("method.name") && t.includes("simclr"));
   await until("the log", () => ask(() => document.getElementById("tail").textContent), (t) => t.includes("simclr on"));
@@ -193,7 +195,45 @@ try {
   await sleep(300);
   await save(page, "dark");
   await ask(() => document.querySelector('#theme [data-value="auto"]').click());
+
+  // A tab that nobody sees gives its connection back; one that is seen again goes on.
+  const liveText = () => ask(() => document.getElementById("live").textContent);
+  const see = (hidden) => ask((h) => {
+    Object.defineProperty(document, "hidden", { value: h, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }, hidden);
+  await until("live", liveText, (t) => t === "live");
+  await see(true);
+  expect("a hidden tab lets go", (await liveText()) === "paused", await liveText());
+  rmSync("runs/later", { recursive: true, force: true });
+  await see(false);
+  await until("live again", liveText, (t) => t === "live");
+  await until("a run that was removed goes", () => ask(rowsOf), (r) => !r.some((x) => x.name === "later"));
+  expect("the others stay", (await ask(rowsOf)).length >= 3, await ask(rowsOf));
   await page.close();
+
+  // Too many listeners: the page says so, and goes on when there is a place.
+  const others = [];
+  const listen = () => {
+    const s = connect(Number(new URL(address).port), "127.0.0.1");
+    s.on("data", () => {});
+    s.on("error", () => {});
+    s.write("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    others.push(s);
+  };
+  for (let i = 0; i < 32; ++i) listen();
+  await sleep(3000);  // the server has noticed that the closed page is gone
+  for (let i = 0; i < 4; ++i) listen();
+  await sleep(1000);
+  const late = await chromium.open({ name: "late", width: 1000, height: 700 },
+    (what) => { if (!/503/.test(what)) problems.push("late: " + what); }, (url) => url.startsWith(origin + "/") || url.startsWith("data:"));
+  await late.go(address);
+  await until("too many listeners", () => late.ask(() => document.getElementById("live").textContent), (t) => t.includes("Too many pages"));
+  expect("what is not known is not said", await late.ask(() => document.getElementById("empty").hidden));
+  for (const s of others) s.destroy();
+  await until("a place for the late one", () => late.ask(() => document.getElementById("live").textContent), (t) => t === "live");
+  await until("its runs", () => late.ask(rowsOf), (r) => r.length >= 3);
+  await late.close();
 
   // --- on phones
   for (const view of [{ name: "phone", width: 360, height: 740, phone: true }, { name: "small-phone", width: 320, height: 568, phone: true, dark: true }]) {

@@ -194,6 +194,42 @@ TEST_F(Watched, AnotherFilesLockIsNotThisOnes) {
   EXPECT_FALSE(is_held(folder / ".lock", held_locks()));
 }
 
+TEST_F(Watched, KnowsThatItsFolderIsGone) {
+  append(folder / "summary.json", "{\"finished\": true, \"steps\": 1}");
+  write(line(1, 1));
+  look(view);
+  EXPECT_EQ(view.status()["state"], "finished");
+  EXPECT_FALSE(view.gone());
+  const auto before = view.version();
+  fs::remove_all(folder);
+  look(view);
+  EXPECT_EQ(view.status()["state"], "gone");
+  EXPECT_TRUE(view.gone());
+  EXPECT_FALSE(view.status().contains("resume")) << "there is nothing to resume";
+  EXPECT_GT(view.version(), before);
+  begin_run(folder);
+  look(view);
+  EXPECT_EQ(view.status()["state"], "stopped") << "another one took its place";
+  EXPECT_EQ(curves(view)["x"]["step"].size(), 0u);
+}
+
+TEST_F(Watched, TheCommandToResumeWorksFromAnywhere) {
+  const auto near = fs::relative(folder);
+  ASSERT_TRUE(near.is_relative());
+  RunView v(6, "near", near);
+  look(v);
+  EXPECT_EQ(v.status()["resume"],
+            "ebclr train --resume " + (fs::current_path() / near).lexically_normal().string());
+}
+
+TEST_F(Watched, ACloserLookIsGivenUp) {
+  for (int i = 1; i <= 5000; ++i) write(line(i, i));
+  look(view);
+  int asked = 0;
+  EXPECT_EQ(view.detail({Range::Axis::kEpoch, 0, 500}, [&] { return ++asked == 2; }), "");
+  EXPECT_EQ(asked, 2) << "in the middle of a file";
+}
+
 TEST_F(Watched, QuotesAPathForTheShell) {
   const auto odd = begin_run(dir.path() / "it's <script>");
   RunView v(4, "odd", odd);

@@ -38,6 +38,85 @@ TEST(Watcher, FindsRunsAlsoLaterOnes) {
   EXPECT_EQ(w.run(-1), nullptr);
 }
 
+TEST(Watcher, FindsRunsBesideALargeDataSet) {
+  TempDir dir;
+  // As many files as the search once looked at altogether.
+  std::filesystem::create_directories(dir.path() / "photos");
+  for (int i = 0; i <= 50000; ++i) std::ofstream(dir.path() / "photos" / std::to_string(i));
+  begin_run(dir.path() / "runs/a");
+  bool truncated = false;
+  EXPECT_THAT(find_runs(dir.path(), truncated), ::testing::ElementsAre(dir.path() / "runs/a"));
+  EXPECT_FALSE(truncated);
+}
+
+TEST(Watcher, FindsWhatIsNearFirstAndSaysWhenItStopped) {
+  TempDir dir;
+  for (const char* name : {"a/b/c/deep", "z"}) begin_run(dir.path() / name);
+  const auto found = [&](const SearchLimits& limits, bool expected) {
+    bool truncated = false;
+    const auto out = find_runs(dir.path(), truncated, limits);
+    EXPECT_EQ(truncated, expected);
+    return out;
+  };
+  const auto deep = dir.path() / "a/b/c/deep", near = dir.path() / "z";
+  EXPECT_THAT(found({}, false), ::testing::ElementsAre(deep, near));
+  EXPECT_THAT(found({.runs = 1}, true), ::testing::ElementsAre(near));
+  EXPECT_THAT(found({.folders = 4}, true), ::testing::ElementsAre(near));
+  EXPECT_THAT(found({.folders = 6}, false), ::testing::ElementsAre(deep, near));
+  EXPECT_THAT(found({.entries = 3}, true), ::testing::ElementsAre(near));
+  EXPECT_THAT(found({.depth = 2}, false), ::testing::ElementsAre(near));
+  std::filesystem::create_directories(dir.path() / "a/b/c/more");
+  EXPECT_THAT(found({.in_folder = 2}, false), ::testing::ElementsAre(deep, near));
+  found({.in_folder = 1}, true);
+}
+
+TEST(Watcher, ListenersHearThatRunsMayBeMissing) {
+  TempDir dir;
+  begin_run(dir.path() / "a");
+  Watcher w({dir.path()}, {.runs = 1});
+  w.find();
+  w.refresh();
+  Watcher::Listener one(w);
+  EXPECT_EQ(json::parse(one.next(1ms))["truncated"], false);
+  const auto b = begin_run(dir.path() / "b");
+  w.find();
+  EXPECT_EQ(json::parse(one.next(1ms))["truncated"], true) << "without a change of any run";
+  w.find();
+  EXPECT_EQ(one.next(1ms), "") << "once";
+  Watcher::Listener two(w);
+  EXPECT_EQ(json::parse(two.next(1ms))["truncated"], true);
+  std::filesystem::remove_all(b);
+  w.find();
+  EXPECT_EQ(json::parse(one.next(1ms))["truncated"], false);
+}
+
+TEST(Watcher, ListenersHearThatARunIsGone) {
+  TempDir dir;
+  const auto a = begin_run(dir.path() / "a");
+  Watcher w({dir.path()});
+  w.find();
+  w.refresh();
+  Watcher::Listener one(w);
+  EXPECT_EQ(json::parse(one.next(1ms))["runs"].size(), 1u);
+  std::filesystem::remove_all(a);
+  w.find();
+  w.refresh();
+  const auto heard = json::parse(one.next(1ms));
+  ASSERT_EQ(heard["runs"].size(), 1u);
+  EXPECT_EQ(heard["runs"][0]["id"], 0);
+  EXPECT_EQ(heard["runs"][0]["state"], "gone");
+  // A page that was away comes back with a new listener: it may still show the run.
+  Watcher::Listener back(w);
+  EXPECT_EQ(json::parse(back.next(1ms))["runs"][0]["state"], "gone");
+  begin_run(a);
+  w.find();
+  w.refresh();
+  const auto again = json::parse(one.next(1ms));
+  ASSERT_EQ(again["runs"].size(), 1u);
+  EXPECT_EQ(again["runs"][0]["id"], 0) << "under its old number";
+  EXPECT_EQ(again["runs"][0]["state"], "stopped");
+}
+
 TEST(Watcher, NamesOfEqualFoldersDiffer) {
   TempDir dir;
   begin_run(dir.path() / "x/run");

@@ -157,13 +157,105 @@ TEST(Server, WantsItsToken) {
   const auto entered = ask(port, "/?token=secret-word");
   EXPECT_THAT(entered, StartsWith("HTTP/1.1 303"));
   const auto set = "ebclr_" + std::to_string(port) + "=secret-word";
-  EXPECT_THAT(entered, HasSubstr("Set-Cookie: " + set + "; Path=/; HttpOnly; SameSite=Strict"));
+  EXPECT_THAT(entered, HasSubstr("Set-Cookie: " + set + "; Path=/; HttpOnly; SameSite=Lax"))
+      << "a strict one is lost on the way from a link in a mail";
   EXPECT_THAT(ask(port, "/", "GET", "Host: localhost\r\nCookie: a=b; " + set + "\r\n"),
               StartsWith("HTTP/1.1 200"));
   EXPECT_THAT(ask(port, "/", "GET", "Host: localhost\r\nCookie: " + set + "x\r\n"),
               StartsWith("HTTP/1.1 401"));
   EXPECT_THAT(ask(port, "/echo?a=1", "GET", "Host: localhost\r\nAuthorization: Bearer secret-word\r\n"),
               StartsWith("HTTP/1.1 200"));
+}
+
+TEST(Server, PagesOfOtherSitesOrderNothing) {
+  const auto server = make_server();
+  const auto from = [&](const std::string& path, const std::string& site, const std::string& mode) {
+    return ask(server->port(), path, "GET",
+               "Host: localhost\r\nSec-Fetch-Site: " + site + "\r\nSec-Fetch-Mode: " + mode + "\r\n");
+  };
+  for (const char* site : {"cross-site", "same-site"}) {  // the same site: another port of this machine
+    EXPECT_THAT(from("/echo?a=1", site, "no-cors"), StartsWith("HTTP/1.1 403")) << "an <img>";
+    EXPECT_THAT(from("/echo?a=1", site, "cors"), StartsWith("HTTP/1.1 403")) << "a fetch";
+    EXPECT_THAT(from("/echo?a=1", site, "navigate"), StartsWith("HTTP/1.1 403")) << "a frame or a window";
+    EXPECT_THAT(from("/", site, "no-cors"), StartsWith("HTTP/1.1 403"));
+    EXPECT_THAT(from("/", site, "navigate"), StartsWith("HTTP/1.1 200")) << "a link to the page";
+    EXPECT_THAT(from("/?x=1", site, "navigate"), StartsWith("HTTP/1.1 200"));
+  }
+  EXPECT_THAT(from("/echo?a=1", "same-origin", "cors"), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(from("/echo?a=1", "none", "navigate"), StartsWith("HTTP/1.1 200")) << "typed";
+}
+
+TEST(Server, WorkIsGivenUpWhenNobodyWaitsForIt) {
+  Server server(anywhere());
+  std::atomic<int> begun{0}, ended{0};
+  server.get("/work", [&](const Request& q) {
+    ++begun;
+    while (!q.given_up()) std::this_thread::sleep_for(5ms);
+    ++ended;
+    return not_now();
+  });
+  server.start();
+  const auto until = [](const std::atomic<int>& count, int wanted) {
+    for (int i = 0; i < 2000 && count < wanted; ++i) std::this_thread::sleep_for(5ms);
+    return count.load();
+  };
+  const std::string work = "GET /work HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  {
+    Wire wire(server.port());
+    wire.say(work + "more than was asked");  // bytes that nobody reads do not hide that it has gone
+    EXPECT_EQ(until(begun, 1), 1);
+    EXPECT_EQ(ended, 0);
+  }
+  EXPECT_EQ(until(ended, 1), 1) << "the client has gone";
+  Wire patient(server.port());
+  patient.say(work);
+  EXPECT_EQ(until(begun, 2), 2);
+  server.stop();
+  EXPECT_EQ(ended, 2) << "the server stops";
+}
+
+TEST(Server, StopsThoughNobodyTakesItsReply) {
+  auto options = anywhere();
+  options.reply_time = 10min;  // longer than this test may take
+  Server server(options);
+  server.get("/huge", [](const Request&) { return json(std::string(64 << 20, 'x')); });
+  server.start();
+  Wire idle(server.port());
+  idle.say("GET /huge HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_THAT(idle.hear("HTTP/1.1 200"), HasSubstr("HTTP/1.1 200"));
+  server.stop();
+}
+
+TEST(Server, RepliesThatNobodyTakesHaveABound) {
+  auto options = anywhere();
+  options.max_held = 100 << 20;
+  Server server(options);
+  // More than the buffers of a connection hold.
+  server.get("/huge", [](const Request&) { return json(std::string(64 << 20, 'x')); });
+  server.get("/small", [](const Request&) { return json("{}"); });
+  server.start();
+  const std::string huge = "GET /huge HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  {
+    Wire idle(server.port());
+    idle.say(huge);
+    EXPECT_THAT(idle.hear("HTTP/1.1 200"), HasSubstr("HTTP/1.1 200"));
+    EXPECT_THAT(ask(server.port(), "/huge"), StartsWith("HTTP/1.1 503"));
+    EXPECT_THAT(ask(server.port(), "/small"), StartsWith("HTTP/1.1 200"));
+  }
+  // Whose client has gone is no longer held.
+  std::string said;
+  for (int i = 0; i < 500 && !said.starts_with("HTTP/1.1 200"); ++i) {
+    std::this_thread::sleep_for(10ms);
+    Wire wire(server.port());
+    wire.say(huge);
+    said = wire.hear("HTTP/1.1 ");
+  }
+  EXPECT_THAT(said, StartsWith("HTTP/1.1 200"));
+  auto little = anywhere();
+  little.max_held = 1 << 20;
+  const auto other = make_server(little);
+  EXPECT_THAT(ask(other->port(), "/big"), StartsWith("HTTP/1.1 200"))
+      << "alone it may be larger than the bound";
 }
 
 TEST(Server, BoundsRequests) {
@@ -281,6 +373,38 @@ TEST(Server, LetsOthersInWithATokenOnly) {
   EXPECT_THAT(
       ask(guarded->port(), "/", "GET", "Host: evil.example\r\nAuthorization: Bearer " + open.token + "\r\n"),
       StartsWith("HTTP/1.1 403"));
+}
+
+TEST(Server, TokensAreSecretsThatAddressesCarry) {
+  for (const char* host : {"127.0.0.1", "0.0.0.0"}) {
+    auto options = anywhere();
+    options.host = host;
+    for (const char* token : {"a", "1234567"}) {
+      options.token = token;
+      Server server(options);
+      ebclr::testing::expect_error(
+          core::ExitCode::kUsage, [&] { server.start(); }, "--token", "too short");
+    }
+    for (const char* token : {"a;b c&d=e#f", "secret word", "secret\r\nX: y", "p\xc3\xa4sswort"}) {
+      options.token = token;
+      Server server(options);
+      ebclr::testing::expect_error(
+          core::ExitCode::kUsage, [&] { server.start(); }, "--token", "letters");
+    }
+    options.token = "Az09_-.x";
+    EXPECT_NO_THROW(check_access(options));
+  }
+}
+
+TEST(Server, SaysWhatToKnowBeforeLettingOthersIn) {
+  EXPECT_EQ(make_server()->caution(), "");
+  auto open = anywhere();
+  open.host = "0.0.0.0";
+  open.token = make_token();
+  const auto server = make_server(open);
+  EXPECT_THAT(server->caution(), HasSubstr("not encrypted"));
+  EXPECT_THAT(server->caution(), HasSubstr("ssh -L " + std::to_string(server->port()) + ":127.0.0.1:"));
+  EXPECT_THAT(server->caution(), Not(HasSubstr(open.token)));
 }
 
 TEST(Request, NumbersAreWholeAndBounded) {
