@@ -21,6 +21,11 @@ install(DIRECTORY examples/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONE
 install(FILES docs/library.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/ebclr)
+# The headers need the very libtorch that the library was built with.
+string(REGEX MATCH "^[0-9]+(\\.[0-9]+)+" EBCLR_TORCH_VERSION "${Torch_VERSION}")
+if(EBCLR_TORCH_VERSION)
+  string(APPEND EBCLR_TORCH_VERSION " EXACT")
+endif()
 install(EXPORT ebclr NAMESPACE ebclr:: FILE ebclrTargets.cmake DESTINATION ${package} COMPONENT development)
 configure_package_config_file(cmake/ebclrConfig.cmake.in ${PROJECT_BINARY_DIR}/ebclrConfig.cmake INSTALL_DESTINATION ${package})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/ebclrConfigVersion.cmake COMPATIBILITY SameMinorVersion)

@@ -3,9 +3,11 @@
 #include <ATen/DLConvertor.h>
 #include <fmt/format.h>
 #include <pybind11/numpy.h>
-#include <pybind11/stl/filesystem.h>
 #include <torch/torch.h>
 
+#include <cmath>
+
+#include "calls.h"
 #include "core/error.h"
 #include "data/folder.h"
 #include "image/read_file.h"
@@ -51,45 +53,61 @@ torch::Tensor from_dlpack(const py::handle& tensor) {
   return out;
 }
 
-torch::Tensor from_paths(const std::vector<std::filesystem::path>& paths, const Wanted& wanted) {
-  auto out = torch::empty({static_cast<int64_t>(paths.size()), wanted.channels, wanted.size, wanted.size},
-                          torch::kUInt8);
-  const py::gil_scoped_release free;
-  for (size_t i = 0; i < paths.size(); ++i)
-    data::decode_image(image::read_regular(paths[i]), paths[i].string(), wanted.size, wanted.channels == 1,
-                       out[static_cast<int64_t>(i)].data_ptr<uint8_t>());
-  return out;
-}
+// The encoder reads [-1, 1]. Augmented images and chains step over a little; pixels of 0..255 are far away.
+constexpr double kFarthest = 16;
 
-bool is_path(const py::handle& h) {
-  return py::isinstance<py::str>(h) || py::hasattr(h, "__fspath__");
+void check_range(const torch::Tensor& x) {
+  if (x.numel() == 0) return;  // the encoder has something to say about its size
+  const double most = x.abs().max().item<double>();
+  if (!(most <= kFarthest))
+    core::usage_error("python",
+                      fmt::format("float32 images with values of {}; the encoder reads [-1, 1] (give "
+                                  "pixels of 0..255 as uint8 [N, H, W, C])",
+                                  std::isnan(most) ? "NaN" : fmt::format("up to {:.4g}", most)));
 }
 
 }  // namespace
 
-torch::Tensor to_images(const py::handle& images, const Wanted& wanted) {
-  torch::Tensor t;
-  if (is_path(images)) {
-    t = from_paths({images.cast<std::filesystem::path>()}, wanted);
-    return t;
+int64_t Images::size() const {
+  return pixels.defined() ? pixels.size(0) : static_cast<int64_t>(files.size());
+}
+
+torch::Tensor Images::batch(int64_t first, int64_t count) const {
+  if (pixels.defined()) {
+    const auto x = pixels.narrow(0, first, count);
+    if (x.scalar_type() == torch::kUInt8) return data::to_unit_range(x).contiguous();
+    check_range(x);
+    return x.contiguous();
   }
+  constexpr int64_t kFilesPerCheck = 16;  // large photos take 50 ms each
+  auto out = torch::empty({count, wanted.channels, wanted.size, wanted.size}, torch::kUInt8);
+  for (int64_t i = 0; i < count; ++i) {
+    if (i % kFilesPerCheck == 0) check_signals();
+    const auto& file = files[static_cast<size_t>(first + i)];
+    data::decode_image(image::read_regular(file), file.string(), wanted.size, wanted.channels == 1,
+                       out[i].data_ptr<uint8_t>());
+  }
+  return data::to_unit_range(out);
+}
+
+Images to_images(const py::handle& images, const Wanted& wanted) {
+  torch::Tensor t;
+  if (is_path(images)) return {.files = as_paths(images, "an image"), .wanted = wanted};
   if (py::isinstance<py::array>(images)) {
     t = from_numpy(py::reinterpret_borrow<py::array>(images));
   } else if (py::hasattr(images, "__dlpack__")) {
     t = from_dlpack(images);
   } else if (py::isinstance<py::sequence>(images)) {
-    std::vector<std::filesystem::path> paths;
-    for (const auto& item : images) {
+    for (const auto& item : images)
       if (!is_path(item))
         core::usage_error(
             "python", "a list of images must be a list of paths; stack arrays first: numpy.stack(images)");
-      paths.push_back(item.cast<std::filesystem::path>());
-    }
-    if (paths.empty()) core::usage_error("python", "no images in an empty list");
-    return from_paths(paths, wanted);
+    auto files = as_paths(images, "an image");
+    if (files.empty()) core::usage_error("python", "no images in an empty list");
+    return {.files = std::move(files), .wanted = wanted};
   } else {
-    core::usage_error("python", fmt::format("images of type {}; give a NumPy array, a tensor or paths",
-                                            std::string(py::str(py::type::of(images).attr("__name__")))));
+    core::usage_error(
+        "python", fmt::format("images of type {}; give a NumPy array, a tensor or paths", type_of(images)));
   }
   if (t.scalar_type() == torch::kUInt8) {
     if (t.dim() == 3 && t.size(2) == wanted.channels) t = t.unsqueeze(0);
@@ -107,7 +125,7 @@ torch::Tensor to_images(const py::handle& images, const Wanted& wanted) {
     core::usage_error("python", "images must be uint8 [N, H, W, C] or float32 [N, C, H, W] in [-1, 1]");
   }
   if (t.size(0) == 0) core::usage_error("python", "no images in an empty batch");
-  return t;
+  return {.pixels = t, .wanted = wanted};
 }
 
 py::object to_numpy(const torch::Tensor& tensor) {

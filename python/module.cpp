@@ -7,10 +7,12 @@
 #include <pybind11/stl/filesystem.h>
 #include <torch/torch.h>
 
+#include <exception>
+#include <memory>
 #include <mutex>
 
+#include "calls.h"
 #include "core/error.h"
-#include "core/threads.h"
 #include "data/image_set.h"
 #include "density/density.h"
 #include "density/samples.h"
@@ -25,17 +27,12 @@ namespace py = pybind11;
 namespace ebclr::python {
 namespace {
 
-/// Ctrl-C: asked between batches, with the GIL for a moment.
-void check_signals() {
-  const py::gil_scoped_acquire gil;
-  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-}
+constexpr int64_t kMostSamples = 1 << 20;  // of one call: 12 GB at 32 x 32
 
 engine::Placement placement(const std::string& name, int threads) {
-  at::set_num_threads(threads > 0 ? threads : core::available_cores());
   engine::Placement p;
   p.engine = engine::parse_engine(name);
-  p.engine.threads = at::get_num_threads();
+  p.engine.threads = threads;
   return p;
 }
 
@@ -43,10 +40,7 @@ class Encoder {
  public:
   Encoder(const std::filesystem::path& folder, const std::string& checkpoint, const std::string& engine,
           int threads)
-      : run_(run::Run::open(folder)),
-        placement_(placement(engine, threads)),
-        model_(run_.load(checkpoint)),
-        checkpoint_(checkpoint) {
+      : run_(run::Run::open(folder)), placement_(placement(engine, threads)), model_(run_.load(checkpoint)) {
     engine::place(*model_.encoder, model_.head.get(), placement_);
   }
 
@@ -60,22 +54,27 @@ class Encoder {
   }
 
   py::object energy(const py::object& images, int64_t references, int64_t batch) {
-    need_density(references);
+    const auto density = density_with(references);
     return to_numpy(compute(images, batch, [&](const torch::Tensor& x) {
-      return density::energy_of(*density_, model_.head->forward(model_.encoder->forward(x)));
+      return density::energy_of(*density, model_.head->forward(model_.encoder->forward(x)));
     }));
   }
 
   py::tuple sample(int64_t count, int64_t steps, const std::string& init, uint64_t seed, int64_t references) {
     if (count < 1 || steps < 1) core::usage_error("python", "count and steps start at 1");
-    need_density(references);
+    if (count > kMostSamples)
+      core::usage_error("python", fmt::format("{} samples in one call; draw at most {} and others with "
+                                              "another seed",
+                                              count, kMostSamples));
+    const auto density = density_with(references);
     torch::Tensor images, energies;
     {
       const py::gil_scoped_release free;
       const std::lock_guard guard(lock_);
-      density::ChainStarts starts(run_, *density_, init, seed);
+      const Threads threads(placement_.engine.threads);
+      density::ChainStarts starts(run_, *density, init, seed);
       const auto drawn = density::draw_samples(
-          *density_, starts.next(count),
+          *density, starts.next(count),
           {.steps = steps, .age = starts.age(), .seed = seed, .progress = [](double) { check_signals(); }});
       images = drawn.samples.to(torch::kCPU);
       energies = drawn.energy_end;
@@ -86,96 +85,118 @@ class Encoder {
   const std::string& method() const { return run_.config().method.name; }
   int64_t dim() const { return model_.encoder->feature_dim(); }
   int64_t epoch() const { return model_.position.epoch; }
-  Wanted wanted() const {
-    return {model_.encoder->options().channels, model_.image_shape.size() == 3 ? model_.image_shape[1] : 32};
-  }
-  std::string repr() const {
-    return fmt::format("<ebclr.Encoder of {}: {}, epoch {}, {} features, {}x{}x{} images>",
-                       run_.folder().root.string(), method(), epoch(), dim(), wanted().channels,
-                       wanted().size, wanted().size);
+  Wanted wanted() const { return {model_.encoder->options().channels, model_.side}; }
+  py::str repr() const {
+    return message_text(fmt::format("<ebclr.Encoder of {}: {}, epoch {}, {} features, {}x{}x{} images>",
+                                    run_.folder().root.string(), method(), epoch(), dim(), wanted().channels,
+                                    wanted().size, wanted().size));
   }
 
  private:
   template <class F>
   torch::Tensor compute(const py::object& images, int64_t batch, F&& f) {
     if (batch < 1) core::usage_error("python", "batch starts at 1");
-    auto all = to_images(images, wanted());
+    const auto all = to_images(images, wanted());
     torch::Tensor out;
     {
       const py::gil_scoped_release free;
       // One call at a time: an encoder's scratch memory is its own.
       const std::lock_guard guard(lock_);
+      const Threads threads(placement_.engine.threads);
       torch::NoGradGuard no_grad;
-      for (int64_t i = 0; i < all.size(0); i += batch) {
-        auto x = all.narrow(0, i, std::min(batch, all.size(0) - i));
-        if (x.scalar_type() == torch::kUInt8) x = data::to_unit_range(x);
-        const auto y = f(x.contiguous()).to(torch::kCPU);
+      for (int64_t i = 0; i < all.size(); i += batch) {
+        const auto y = f(all.batch(i, std::min(batch, all.size() - i))).to(torch::kCPU);
         if (!out.defined()) {
           auto sizes = y.sizes().vec();
-          sizes[0] = all.size(0);
+          sizes[0] = all.size();
           out = torch::empty(sizes);
         }
         out.narrow(0, i, y.size(0)).copy_(y);
         check_signals();
       }
     }
-    all.reset();  // while the GIL is held
     return out;
   }
 
-  void need_density(int64_t references) {
-    if (density_ && references_ == references) return;
+  /// This model as a density with so many references. The images are read once, whatever the numbers.
+  std::shared_ptr<const density::Density> density_with(int64_t references) {
+    if (references < 1) core::usage_error("python", "references start at 1");
     const py::gil_scoped_release free;
     const std::lock_guard guard(lock_);
-    density_ = std::make_unique<density::Density>(density::load_density(
-        run_, {.checkpoint = checkpoint_, .references = references, .placement = placement_}));
-    references_ = references;
+    for (const auto& [number, density] : densities_)
+      if (number == references) return density;
+    const Threads threads(placement_.engine.threads);
+    auto made = std::make_shared<const density::Density>(density::density_of(
+        run_, model_, {.images = images_, .references = references, .placement = placement_}));
+    images_ = made->images;
+    if (densities_.size() == 2) densities_.erase(densities_.begin());  // energy and sample ask for one each
+    densities_.emplace_back(references, made);
+    return made;
   }
 
   run::Run run_;
   engine::Placement placement_;
   run::Model model_;
-  std::string checkpoint_;
-  std::unique_ptr<density::Density> density_;
-  int64_t references_ = 0;
-  std::mutex lock_;
+  std::mutex lock_;                               // of the model's work space and of what follows
+  std::shared_ptr<const data::ImageSet> images_;  // the run's, once needed
+  std::vector<std::pair<int64_t, std::shared_ptr<const density::Density>>> densities_;  // by references
 };
 
-std::vector<std::string> as_paths(const py::object& given) {
-  if (py::isinstance<py::str>(given) || py::hasattr(given, "__fspath__"))
-    return {given.cast<std::filesystem::path>().string()};
-  std::vector<std::string> out;
-  for (const auto& item : given) out.push_back(item.cast<std::filesystem::path>().string());
-  return out;
+std::vector<std::string> strings(const std::vector<std::filesystem::path>& paths) {
+  return {paths.begin(), paths.end()};
 }
 
-std::vector<std::pair<std::string, float>> search(const std::filesystem::path& file,
-                                                  const py::object& queries, const py::object& without,
-                                                  int64_t top, bool exact, const std::string& run) {
-  const auto wanted = as_paths(queries);
-  const auto unwanted = without.is_none() ? std::vector<std::string>{} : as_paths(without);
+py::list search(const std::filesystem::path& file, const py::object& queries, const py::object& without,
+                int64_t top, bool exact, const std::filesystem::path& run, int threads) {
+  const auto wanted = strings(as_paths(queries, "a query"));
+  const auto unwanted =
+      without.is_none() ? std::vector<std::string>{} : strings(as_paths(without, "a query"));
   if (wanted.empty()) core::usage_error("python", "no query");
-  const py::gil_scoped_release free;
-  const auto idx = index::Index::open(file);
-  const auto looker = index::load_looker(idx, run, placement("auto", 0));
-  const auto query =
-      index::combine(index::look_at_queries(looker, wanted), index::look_at_queries(looker, unwanted));
-  std::vector<std::pair<std::string, float>> out;
-  const auto hits = index::search(idx, query, {.top = top, .exact = exact}).front();
-  for (const auto& h : hits) out.emplace_back(std::string(idx.path(h.row)), h.similarity);
+  const int count = thread_count(threads);
+  std::vector<std::pair<std::string, float>> found;
+  {
+    const py::gil_scoped_release free;
+    const Threads team(count);
+    const auto idx = index::Index::open(file);
+    const auto looker = index::load_looker(idx, run.string(), placement("auto", count));
+    const auto query =
+        index::combine(index::look_at_queries(looker, wanted), index::look_at_queries(looker, unwanted));
+    const auto hits = index::search(idx, query, {.top = top, .exact = exact}).front();
+    for (const auto& h : hits) found.emplace_back(std::string(idx.path(h.row)), h.similarity);
+  }
+  py::list out;
+  for (const auto& [name, similarity] : found) out.append(py::make_tuple(name_text(name), similarity));
   return out;
 }
 
 int64_t make_index(const std::filesystem::path& run, const std::filesystem::path& data,
-                   const std::filesystem::path& out, bool fresh) {
+                   const std::filesystem::path& out, bool fresh, int threads) {
+  const int count = thread_count(threads);
   const py::gil_scoped_release free;
+  const Threads team(count);
   std::vector<std::string> notes;
   const auto looker = index::load_looker(
-      run::Run::open(run), {.placement = placement("auto", 0), .version = EBCLR_VERSION}, notes);
-  const auto r = index::build_index(looker, data, out, {.fresh = fresh, .stop = [] {
-                                                          check_signals();
-                                                          return false;
-                                                        }});
+      run::Run::open(run), {.placement = placement("auto", count), .version = EBCLR_VERSION}, notes);
+  for (const auto& n : notes) warn(n);
+  std::exception_ptr interrupt;  // thrown once what was done is in the file
+  const auto stop = [&] {
+    try {
+      check_signals();
+    } catch (...) {
+      interrupt = std::current_exception();
+    }
+    return interrupt != nullptr;
+  };
+  index::BuildReport r;
+  try {
+    r = index::build_index(looker, data, out, {.fresh = fresh, .stop = stop});
+  } catch (const core::Error&) {
+    if (!interrupt) throw;  // else there was nothing to keep yet
+  }
+  if (interrupt) std::rethrow_exception(interrupt);
+  constexpr size_t kNamed = 10;
+  for (size_t i = 0; i < std::min(kNamed, r.unreadable.size()); ++i) warn("left out: " + r.unreadable[i]);
+  if (r.unreadable.size() > kNamed) warn(fmt::format("left out: {} more", r.unreadable.size() - kNamed));
   return r.kept + r.added;
 }
 
@@ -199,9 +220,10 @@ PYBIND11_MODULE(ebclr, m) {
     try {
       if (p) std::rethrow_exception(p);
     } catch (const core::Error& e) {
-      PyErr_SetString(e.code() == core::ExitCode::kUsage ? usage.ptr() : error.ptr(), e.what());
+      PyErr_SetObject(e.code() == core::ExitCode::kUsage ? usage.ptr() : error.ptr(),
+                      message_text(e.what()).ptr());
     } catch (const c10::Error& e) {
-      PyErr_SetString(error.ptr(), e.what_without_backtrace());
+      PyErr_SetObject(error.ptr(), message_text(e.what_without_backtrace()).ptr());
     }
   });
 
@@ -224,19 +246,23 @@ PYBIND11_MODULE(ebclr, m) {
       "load",
       [](const std::filesystem::path& run, const std::string& checkpoint, const std::string& engine,
          int threads) {
+        const int count = thread_count(threads);
         const py::gil_scoped_release free;
-        return std::make_unique<Encoder>(run, checkpoint, engine, threads);
+        const Threads team(count);
+        return std::make_unique<Encoder>(run, checkpoint, engine, count);
       },
       py::arg("run"), py::arg("checkpoint") = "last", py::arg("engine") = "auto", py::arg("threads") = 0,
-      "The encoder of a run folder.");
+      "The encoder of a run folder. threads: of its calls; 0: as many as torch uses now.");
   m.def("index", &make_index, py::arg("run"), py::arg("data"), py::arg("out"), py::arg("fresh") = false,
-        "Makes or renews an index of a folder of images; the number of images in it.");
+        py::arg("threads") = 0,
+        "Makes or renews an index of a folder of images; the number of images in it. Files that cannot be "
+        "read are left out with a warning. Ctrl-C keeps what was done.");
   m.def("search", &search, py::arg("index"), py::arg("queries"), py::arg("without") = py::none(),
-        py::arg("top") = 12, py::arg("exact") = false, py::arg("run") = "",
+        py::arg("top") = 12, py::arg("exact") = false, py::arg("run") = "", py::arg("threads") = 0,
         "Pairs of path and similarity, most similar first.");
   add_training(m);
   // For the tests: where the images that an encoder would read begin in memory.
   m.def("_address", [](const py::object& images, int64_t channels) {
-    return reinterpret_cast<uintptr_t>(to_images(images, {channels, 32}).data_ptr());
+    return reinterpret_cast<uintptr_t>(to_images(images, {channels, 32}).pixels.data_ptr());
   });
 }

@@ -1,16 +1,15 @@
 #include "training.h"
 
 #include <fmt/format.h>
-#include <pybind11/functional.h>
 #include <pybind11/stl.h>
-#include <pybind11/stl/filesystem.h>
 #include <torch/torch.h>
 
 #include <atomic>
-#include <map>
+#include <exception>
 
+#include "calls.h"
 #include "core/error.h"
-#include "core/threads.h"
+#include "eval/features.h"
 #include "run/config.h"
 #include "run/images.h"
 #include "train/trainer.h"
@@ -20,7 +19,8 @@ namespace py = pybind11;
 namespace ebclr::python {
 namespace {
 
-/// Calls Python after each step; what Python raises, Ctrl-C included, stops the run at a checkpoint.
+/// Calls Python after each step; what Python raises, Ctrl-C included, stops the run at a checkpoint. So do
+/// warnings where Python's filters make errors of them.
 class Watch : public train::Observer {
  public:
   explicit Watch(const py::object& on_step) : on_step_(on_step) {}
@@ -42,14 +42,18 @@ class Watch : public train::Observer {
       for (const auto& [name, value] : r.metrics) d[py::str(name)] = value;
       on_step_(d);
     } catch (...) {
-      failure_ = std::current_exception();
-      stop = true;
+      end();
     }
   }
   void on_warning(const std::string& text) override {
-    const py::gil_scoped_acquire gil;
-    if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) != 0) PyErr_Clear();
+    if (failure_) return;
+    try {
+      warn(text);
+    } catch (...) {
+      end();
+    }
   }
+  /// What Python raised, if it did.
   void rethrow() const {
     if (failure_) std::rethrow_exception(failure_);
   }
@@ -57,17 +61,74 @@ class Watch : public train::Observer {
   std::atomic<bool> stop{false};
 
  private:
+  void end() {
+    failure_ = std::current_exception();
+    stop = true;
+  }
+
   const py::object& on_step_;
   std::exception_ptr failure_;
 };
 
 std::string text_of(const py::handle& value) {
   if (py::isinstance<py::bool_>(value)) return value.cast<bool>() ? "true" : "false";
-  return py::str(value);
+  return bytes_of(value);
 }
 
-std::string start(const py::object& config, const py::object& out, const py::object& on_step,
-                  const py::object& resume, const std::string& engine, int threads) {
+/// The layers of a file, a shipped name or a mapping of keys.
+std::vector<run::Layer> layers_of(const py::object& config, std::vector<std::string>& warnings) {
+  if (is_path(config)) return {run::read_layer(as_path(config, "config").string(), warnings)};
+  if (!py::hasattr(config, "keys"))
+    core::usage_error(
+        "python", fmt::format("config of type {}; give a file, a shipped name or a dict", type_of(config)));
+  std::vector<run::Layer> layers;
+  run::Layer own{"python", {}};
+  for (const auto& [key, value] : py::dict(config)) {
+    const std::string name = bytes_of(key);
+    if (name == "config") {
+      layers.push_back(run::read_layer(text_of(value), warnings));
+    } else {
+      own.values.emplace_back(name, text_of(value));
+    }
+  }
+  layers.push_back(std::move(own));
+  return layers;
+}
+
+void train_run(const run::RunFolder& folder, const std::vector<run::Layer>& layers, bool resumed,
+               const std::string& engine, int threads, Watch& watch) {
+  const Threads team(threads);
+  auto config = run::resolve(layers);
+  if (config.data.source.empty())
+    core::usage_error("python", "no images: set 'data.source' to a name or a folder");
+  train::check_run_folder(folder, resumed);
+  config.data = run::absolute(config.data);
+  auto options = engine::parse_engine(engine);
+  options.threads = threads;
+  auto sets = run::load_images(folder, config.data, {.threads = threads});
+  if (resumed) run::check_same_images(folder, sets.list, config.data.source);
+  for (const auto& note : sets.train.notes) watch.on_warning(note);
+  const auto images = std::make_shared<data::ImageSet>(std::move(sets.train));
+  const auto monitor = eval::monitor_of(config, *images, sets.test, threads);
+  watch.rethrow();  // before there is a folder
+  train::Trainer trainer({.folder = folder,
+                          .config = config,
+                          .list = std::move(sets.list),
+                          .resume = resumed,
+                          .engine = options,
+                          .loader_threads = threads},
+                         images, watch);
+  for (const auto& problem : sets.problems)
+    trainer.log(fmt::format("unreadable: {}: {}", problem.path, problem.reason));
+  if (monitor) trainer.set_monitor([&] { return monitor(trainer.method().encoder()); });
+  trainer.run(watch.stop);
+}
+
+py::str start(const py::object& config, const py::object& out, const py::object& on_step,
+              const py::object& resume, const std::string& engine, int threads) {
+  if (!on_step.is_none() && !PyCallable_Check(on_step.ptr()))
+    core::usage_error("python",
+                      fmt::format("on_step of type {}; give a function that takes a dict", type_of(on_step)));
   std::vector<std::string> warnings;
   std::vector<run::Layer> layers;
   run::RunFolder folder;
@@ -75,52 +136,24 @@ std::string start(const py::object& config, const py::object& out, const py::obj
   if (resumed) {
     if (!config.is_none() || !out.is_none())
       core::usage_error("python", "resume takes everything from the run folder; leave config and out away");
-    folder.root = resume.cast<std::filesystem::path>();
+    folder.root = as_path(resume, "resume");
     layers.push_back(run::read_run_layer(run::Run::open(folder.root).folder().config()));
   } else {
     if (config.is_none())
       core::usage_error("python", "no configuration: give a file, a shipped name or a dict");
     if (out.is_none()) core::usage_error("python", "say where the run goes: out='runs/mine'");
-    folder.root = out.cast<std::filesystem::path>();
-    if (py::isinstance<py::dict>(config)) {
-      run::Layer layer{"python", {}};
-      for (const auto& [key, value] : config.cast<py::dict>()) {
-        const std::string name = py::str(key);
-        if (name == "config") {
-          layers.push_back(run::read_layer(text_of(value), warnings));
-        } else {
-          layer.values.emplace_back(name, text_of(value));
-        }
-      }
-      layers.push_back(layer);
-    } else {
-      layers.push_back(run::read_layer(config.cast<std::filesystem::path>().string(), warnings));
-    }
+    folder.root = as_path(out, "out");
+    layers = layers_of(config, warnings);
   }
   Watch watch(on_step);
   for (const auto& w : warnings) watch.on_warning(w);
+  const int count = thread_count(threads);
   {
     const py::gil_scoped_release free;
-    at::set_num_threads(threads > 0 ? threads : core::available_cores());
-    auto resolved = run::resolve(layers);
-    if (resolved.data.source.empty())
-      core::usage_error("python", "no images: set 'data.source' to a name or a folder");
-    train::check_run_folder(folder, resumed);
-    resolved.data = run::absolute(resolved.data);
-    auto options = engine::parse_engine(engine);
-    options.threads = at::get_num_threads();
-    auto sets = run::load_images(folder, resolved.data);
-    if (resumed) run::check_same_images(folder, sets.list, resolved.data.source);
-    train::Trainer trainer({.folder = folder,
-                            .config = resolved,
-                            .list = std::move(sets.list),
-                            .resume = resumed,
-                            .engine = options},
-                           std::make_shared<data::ImageSet>(std::move(sets.train)), watch);
-    trainer.run(watch.stop);
+    train_run(folder, layers, resumed, engine, count, watch);
   }
   watch.rethrow();
-  return folder.root.string();
+  return name_text(folder.root.string());
 }
 
 }  // namespace

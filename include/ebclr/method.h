@@ -30,8 +30,9 @@ struct Step {
 
 /// One step's outcome.
 struct StepResult {
-  torch::Tensor loss;                                   ///< scalar with its graph
-  std::vector<std::pair<std::string, double>> metrics;  ///< for the log
+  torch::Tensor loss;  ///< scalar with its graph
+  /// For the log; the names that it uses itself (step, epoch, loss, lr, ...) are refused.
+  std::vector<std::pair<std::string, double>> metrics;
   torch::Tensor projections;  ///< [N, P], watched for collapse; may be left undefined
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 // A trained network: features of images, and the density that EBCLR learnt.
 
+#include <ATen/Parallel.h>
 #include <ebclr/api.h>
 #include <ebclr/configuration.h>
 #include <ebclr/images.h>
@@ -21,7 +22,7 @@ struct ModelOptions {
   torch::Device device = torch::kCPU;
   Engine engine = Engine::kAuto;
   std::filesystem::path data_root;  ///< of the run's images, which define the energy; empty: the run's
-  int64_t references = 128;         ///< views of them that do
+  int64_t references = 128;         ///< views of them that do, at least 1
   uint64_t seed = 0;                ///< of those views
 };
 
@@ -39,7 +40,7 @@ enum class Start {
 };
 
 struct SampleOptions {
-  int64_t count = 64;
+  int64_t count = 64;  ///< at most 2^20
   int64_t steps = 100;
   Start start = Start::kData;
   uint64_t seed = 0;
@@ -73,7 +74,8 @@ class EBCLR_API Model {
   Images read_folder(const std::filesystem::path& folder) const;
 
   /// images: uint8 [N, C, H, W], or float in [-1, 1]; any H and W from 16 -> float [N, size(output)] on the
-  /// CPU. Without gradients, in batches, so that N may be large.
+  /// CPU. Without gradients, in batches, so that N may be large. Floats that are not finite or far from
+  /// [-1, 1] throw Error.
   torch::Tensor embed(const torch::Tensor& images, Output output = Output::kFeatures) const;
   torch::Tensor embed(const Images& images, Output output = Output::kFeatures) const {
     return embed(images.pixels, output);

@@ -26,8 +26,8 @@ struct StepReport {
   std::vector<std::pair<std::string, double>> metrics;  ///< of the method: energies, gap, ...
 };
 
-/// Sees what happens; all calls come from the thread that is in Training::run. What it throws ends the
-/// training.
+/// Sees what happens; all calls come from the thread that is in Training's constructor (warnings and notes)
+/// or in Training::run. What it throws ends either.
 class EBCLR_API Observer {
  public:
   virtual ~Observer();

@@ -1,13 +1,18 @@
 """The Python module against the program: the same run, the same numbers."""
+import json
+import multiprocessing
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import types
 import unittest
+import warnings
 
 try:
     import numpy as np
@@ -23,6 +28,20 @@ except ImportError:
 
 SMALL = {"data.source": "shapes", "data.limit": 48, "train.batch_size": 8, "train.epochs": 1, "encoder.width": 8,
          "head.out": 16, "log.every": 1, "buffer.size": 200, "sampler.steps": 3, "log.samples_every": 0}
+
+
+def write_picture(path, pixels):
+    pathlib.Path(path).write_bytes(b"P6 32 32 255\n" + pixels.tobytes())
+
+
+def interrupt_after(seconds):
+    def send():
+        time.sleep(seconds)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    return thread
 
 
 class Module(unittest.TestCase):
@@ -83,6 +102,39 @@ class Module(unittest.TestCase):
         y, _ = self.enc.sample(count=3, steps=4, seed=1)
         np.testing.assert_array_equal(x, y)
 
+    def test_networks_and_images_are_read_once(self):
+        os.makedirs("own")
+        for i, x in enumerate(self.images):
+            pathlib.Path(f"own/{i}.ppm").write_bytes(b"P6 32 32 255\n" + x.tobytes())
+        folder = os.path.abspath("own")
+        ebclr.train({**SMALL, "data.source": folder, "train.batch_size": 4, "optimizer.lr": 1e-6}, out="of_folder")
+        enc = ebclr.load("of_folder")
+        shutil.rmtree("of_folder/checkpoints")  # a training that goes on replaces its checkpoints
+        e = enc.energy(self.images, references=3)
+        os.rename("own", "moved")
+        x, _ = enc.sample(count=2, steps=2, references=5)
+        self.assertEqual(x.shape, (2, 3, 32, 32))
+        np.testing.assert_array_equal(enc.energy(self.images, references=3), e)
+
+    def test_threads_get_the_references_that_they_ask_for(self):
+        numbers = (2, 3, 5, 7)
+        alone = {n: ebclr.load("run").energy(self.images, references=n) for n in numbers}
+        enc = ebclr.load("run")
+        found = []
+
+        def ask(n):
+            for _ in range(10):
+                found.append((n, enc.energy(self.images, references=n)))
+
+        threads = [threading.Thread(target=ask, args=(n,)) for n in numbers]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(len(found), 40)
+        for n, e in found:
+            np.testing.assert_allclose(e, alone[n], rtol=1e-3, atol=1e-3)  # other numbers of references are 0.2 away
+
     def test_same_as_the_program(self):
         program = os.environ["EBCLR_PROGRAM"]
         subprocess.run([program, "embed", "run", "--out", "emb.npy"], check=True, stdout=subprocess.DEVNULL)
@@ -110,6 +162,22 @@ class Module(unittest.TestCase):
                            (lambda: self.enc.embed([]), "empty list"),
                            (lambda: self.enc.embed(["gone.jpg"]), "gone.jpg"),
                            (lambda: self.enc.embed(self.images, part="soul"), "features or projection"),
+                           (lambda: self.enc.embed("a\0b"), "null"),
+                           (lambda: self.enc.embed(["a\0b"]), "null"),
+                           (lambda: self.enc.embed(self.images.transpose(0, 3, 1, 2).astype(np.float32)), "up to 255"),
+                           (lambda: self.enc.embed(np.full((2, 3, 32, 32), np.nan, np.float32)), "NaN"),
+                           (lambda: self.enc.embed(np.full((2, 3, 32, 32), -np.inf, np.float32)), "[-1, 1]"),
+                           (lambda: self.enc.energy(self.images, references=0), "references"),
+                           (lambda: self.enc.sample(count=2**40), "at most"),
+                           (lambda: ebclr.load("run", threads=-1), "threads"),
+                           (lambda: ebclr.load("gone\udcff"), "gone\\xff"),
+                           (lambda: ebclr.search("none.idx", [3]), "type int"),
+                           (lambda: ebclr.search("none.idx", 3), "type int"),
+                           (lambda: ebclr.search("none.idx", b"a.png"), "type bytes"),
+                           (lambda: ebclr.search("none.idx", "a.png", run=pathlib.Path("run")), "no such index"),
+                           (lambda: ebclr.train(3, out="x"), "type int"),
+                           (lambda: ebclr.train(SMALL, out=3), "type int"),
+                           (lambda: ebclr.train(SMALL, out="x", on_step=3), "type int"),
                            (lambda: ebclr.train({"method.lamda": 1}, out="x"), "method.lambda"),
                            (lambda: ebclr.search("none.idx", "a.png"), "no such index")]:
             with self.assertRaises(ebclr.UsageError) as caught:
@@ -117,6 +185,125 @@ class Module(unittest.TestCase):
             self.assertIn(text, str(caught.exception))
             self.assertIsInstance(caught.exception, ValueError)
             self.assertIsInstance(caught.exception, ebclr.Error)
+        self.assertFalse(os.path.exists("x"))
+
+    def test_names_that_are_not_utf8(self):
+        os.makedirs("odd\udcff")
+        for i in range(12):
+            write_picture(f"odd\udcff/{i}.ppm", self.images[i])
+        os.rename("odd\udcff/3.ppm", "odd\udcff/\udcfe.ppm")
+        mine = {**SMALL, "data.source": "odd\udcff", "data.image_size": 32, "train.batch_size": 4}
+        self.assertEqual(ebclr.train(mine, out="run\udcff"), "run\udcff")
+        enc = ebclr.load("run\udcff")
+        self.assertIn("run\\xff", repr(enc))
+        self.assertEqual(ebclr.index("run\udcff", "odd\udcff", "odd.idx"), 12)
+        hits = ebclr.search("odd.idx", "odd\udcff/\udcfe.ppm", top=12, run="run\udcff")
+        self.assertEqual(hits[0][0], "\udcfe.ppm")
+        self.assertEqual(sorted(name for name, _ in hits), sorted(os.listdir("odd\udcff")))
+        self.assertEqual(enc.embed([os.path.join("odd\udcff", hits[0][0])]).shape, (1, enc.dim))
+
+    def test_any_mapping_configures(self):
+        self.assertEqual(ebclr.train(types.MappingProxyType(SMALL), out="proxy"), "proxy")
+
+    def test_train_is_watched_by_knn(self):
+        ebclr.train({**SMALL, "monitor.knn_every": 1}, out="watched")
+        self.assertTrue(0 <= json.loads(pathlib.Path("watched/summary.json").read_text())["knn"] <= 1)
+        lines = [json.loads(line) for line in pathlib.Path("watched/metrics.jsonl").read_text().splitlines()]
+        self.assertEqual(sum(line.get("event") == "knn" for line in lines), 1)
+        with self.assertRaisesRegex(ebclr.UsageError, "nowhere"):
+            ebclr.train({**SMALL, "monitor.knn_every": 1, "monitor.probe": "nowhere"}, out="unwatched")
+        self.assertFalse(os.path.exists("unwatched"))
+
+    def test_files_that_cannot_be_read_are_named(self):
+        os.makedirs("broken")
+        for i in range(12):
+            write_picture(f"broken/{i}.ppm", self.images[i])
+        pathlib.Path("broken/bad\udcff.png").write_bytes(b"\x89PNG\r\n\x1a\nxxxx")
+        mine = {**SMALL, "data.source": "broken", "data.image_size": 32, "train.batch_size": 4}
+        with self.assertWarnsRegex(UserWarning, r"bad\\xff\.png"):
+            ebclr.train(mine, out="of_broken")
+        self.assertIn(b"unreadable: bad", pathlib.Path("of_broken/train.log").read_bytes())
+        with self.assertWarnsRegex(UserWarning, r"bad\\xff\.png"):
+            self.assertEqual(ebclr.index("run", "broken", "broken.idx"), 12)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with self.assertRaisesRegex(UserWarning, r"bad\\xff\.png"):
+                ebclr.train(mine, out="strict")
+        self.assertFalse(os.path.exists("strict"))
+
+    def test_ctrl_c_keeps_what_was_indexed(self):
+        os.makedirs("many")
+        write_picture("many/0.ppm", self.images[0])
+        for i in range(1, 2500):
+            shutil.copyfile("many/0.ppm", f"many/{i}.ppm")
+        seconds = 0.1
+        while not os.path.exists("many.idx"):  # until the signal falls between the first of five chunks and the last
+            with self.assertRaises(KeyboardInterrupt):
+                thread = interrupt_after(seconds)
+                ebclr.index("run", "many", "many.idx")
+                thread.join()
+                time.sleep(10)  # a signal after the end raises here
+            thread.join()
+            seconds *= 1.2
+        kept = len(ebclr.search("many.idx", "many/0.ppm", top=5000))
+        self.assertTrue(kept % 512 == 0 and 0 < kept < 2500, kept)
+        self.assertEqual(ebclr.index("run", "many", "many.idx"), 2500)
+
+    def test_ctrl_c_while_files_are_read(self):
+        write_picture("one.ppm", self.images[0])
+        thread = interrupt_after(0.1)
+        with self.assertRaises(KeyboardInterrupt):  # before the last file is missed
+            self.enc.embed(["one.ppm"] * 40000 + ["gone.ppm"], batch=16)
+        thread.join()
+
+    def test_a_forked_child_does_not_hang(self):
+        two = ebclr.load("run", threads=2)
+        two.embed(self.images)
+        one = ebclr.load("run", threads=1)
+        want = one.embed(self.images)
+
+        def child(queue):
+            try:
+                two.embed(self.images)
+                queue.put("embedded")
+            except ebclr.UsageError as e:
+                queue.put(str(e))
+            np.testing.assert_array_equal(one.embed(self.images), want)
+            np.testing.assert_array_equal(ebclr.load("run", threads=1).embed(self.images), want)
+            queue.put("done")
+
+        context = multiprocessing.get_context("fork")
+        queue = context.Queue()
+        process = context.Process(target=child, args=(queue,))
+        process.start()
+        process.join(60)
+        if process.exitcode is None:
+            process.kill()
+            self.fail("it hangs")
+        self.assertIn("spawn", queue.get())
+        self.assertEqual(queue.get(), "done")
+        self.assertEqual(two.embed(self.images).shape, (20, two.dim))  # here all is as before
+
+    @unittest.skipIf(torch is None, "no python3-torch")
+    def test_torch_keeps_its_threads(self):
+        before = torch.get_num_threads()
+        os.makedirs("few", exist_ok=True)
+        for i in range(3):
+            write_picture(f"few/{i}.ppm", self.images[i])
+        torch.set_num_threads(3)
+        seen = []
+        try:
+            enc = ebclr.load("run", threads=2)
+            enc.embed(self.images)
+            enc.sample(count=1, steps=1)
+            ebclr.index("run", "few", "few.idx", threads=1)
+            ebclr.search("few.idx", "few/1.ppm", threads=2)
+            ebclr.search("few.idx", "few/1.ppm")
+            ebclr.train(SMALL, out="with_threads", threads=2, on_step=lambda s: seen.append(torch.get_num_threads()))
+            self.assertEqual(torch.get_num_threads(), 3)
+            self.assertEqual(set(seen), {2})
+        finally:
+            torch.set_num_threads(before)
 
     def test_an_exception_in_on_step_stops_at_a_checkpoint(self):
         class Enough(Exception):

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <optional>
 
 #include "api/configuration_impl.h"
@@ -26,16 +27,18 @@ engine::Placement placement(torch::Device device, Engine engine) {
 
 namespace {
 
-constexpr int64_t kBatch = 256;    // changes speed and memory only
-constexpr int64_t kSmallest = 16;  // side of an image that survives the encoder's strides
+constexpr int64_t kBatch = 256;            // changes speed and memory only
+constexpr int64_t kMostSamples = 1 << 20;  // of one call: 12 GB at 32 x 32
+// Networks read [-1, 1]. Augmented images and chains step over a little; pixels of 0..255 are far away.
+constexpr double kFarthest = 16;
 
 /// One batch as the network reads it: float [N, C, H, W] in [-1, 1].
 torch::Tensor readable(const torch::Tensor& images, int64_t channels) {
   if (!images.defined() || images.dim() != 4)
     input_error("[model] images must be a tensor [N, C, H, W], uint8 or float in [-1, 1]");
-  if (images.size(2) < kSmallest || images.size(3) < kSmallest)
+  if (images.size(2) < nn::kSmallestSide || images.size(3) < nn::kSmallestSide)
     input_error(fmt::format("[model] images are {} x {}; the encoder reads {} x {} or larger", images.size(3),
-                            images.size(2), kSmallest, kSmallest));
+                            images.size(2), nn::kSmallestSide, nn::kSmallestSide));
   if (images.size(1) != channels && !(images.size(1) == 1 && channels == 3))
     input_error(
         fmt::format("[model] images have {} channels, the encoder reads {}", images.size(1), channels));
@@ -44,6 +47,12 @@ torch::Tensor readable(const torch::Tensor& images, int64_t channels) {
     x = data::to_unit_range(images);
   } else if (images.is_floating_point()) {
     x = images.detach().to(torch::kFloat32);
+    const double most = x.numel() > 0 ? x.abs().max().item<double>() : 0;
+    if (!(most <= kFarthest))
+      input_error(
+          fmt::format("[model] float images with values of {}; the encoder reads [-1, 1] (give pixels "
+                      "of 0..255 as uint8)",
+                      std::isnan(most) ? "NaN" : fmt::format("up to {:.4g}", most)));
   } else {
     input_error("[model] images must be uint8, or float in [-1, 1]");
   }
@@ -126,6 +135,7 @@ Model& Model::operator=(Model&&) noexcept = default;
 
 Model Model::load(const std::filesystem::path& folder, const ModelOptions& options) {
   return api::translated([&] {
+    if (options.references < 1) api::input_error("[model] ModelOptions::references must be at least 1");
     auto run = run::Run::open(folder);
     auto model = run.load(options.checkpoint);
     engine::place(*model.encoder, model.head.get(), api::placement(options.device, options.engine));
@@ -150,9 +160,8 @@ const Configuration& Model::configuration() const {
 }
 
 Images Model::read_folder(const std::filesystem::path& folder) const {
-  const auto& shape = impl_->model.image_shape;
   FolderOptions options;
-  if (shape.size() == 3) options.image_size = shape[1];
+  options.image_size = impl_->model.side;
   options.grayscale = impl_->channels() == 1;
   return ebclr::read_folder(folder, options);
 }
@@ -186,6 +195,10 @@ std::shared_ptr<Energy> Model::energy_function() const {
 Samples Model::sample(const SampleOptions& o) const {
   return api::translated([&] {
     if (o.count < 1 || o.steps < 1) api::input_error("[model] count and steps must be at least 1");
+    if (o.count > api::kMostSamples)
+      api::input_error(
+          fmt::format("[model] {} samples in one call; draw at most {} and others with another seed", o.count,
+                      api::kMostSamples));
     const auto& d = impl_->density();
     const char* init = o.start == Start::kData ? "data" : o.start == Start::kUniform ? "uniform" : "buffer";
     if (!d.images && o.start == Start::kData)
@@ -202,12 +215,12 @@ Samples Model::sample(const SampleOptions& o) const {
     ModelEnergy energy(d);
     Noise noise(o.seed);
     const auto value = [&](const torch::Tensor& v) {
-      return density::energy_of(d, impl_->outputs(v, Output::kProjection));
+      return density::energy_of(d, density::outputs(d.model, v, d.device));
     };
     Samples out;
     out.energy_start = value(start);
     const auto visits = torch::full({start.size(0)}, starts.age(), torch::kInt64);
-    out.images = o.sampler->run(energy, start, visits, noise).chains.detach().to(torch::kCPU);
+    out.images = api::run_checked(*o.sampler, energy, start, visits, noise).chains.to(torch::kCPU);
     out.energy_end = value(out.images);
     return out;
   });

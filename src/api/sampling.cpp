@@ -70,10 +70,8 @@ class InternalSampler : public ebm::Sampler {
                         ebm::NoiseSource& noise) const override {
     PublicEnergy density(energy);
     PublicNoise source(noise);
-    auto out = sampler_->run(density, v.detach(), counts, source);
-    if (!out.chains.defined() || out.chains.sizes() != v.sizes())
-      input_error("[sampling] Sampler::run must return chains shaped like their starts");
-    return {out.chains.detach(), std::move(out.energies)};
+    auto out = run_checked(*sampler_, density, v, counts, source);
+    return {std::move(out.chains), std::move(out.energies)};
   }
   double forward_units() const override { return sampler_->forward_units(); }
 
@@ -106,6 +104,15 @@ class Langevin : public ebclr::Sampler {
 Energy::Value PublicEnergy::evaluate(const torch::Tensor& v) {
   auto value = energy_.evaluate(v);
   return {value.energy, value.grad};
+}
+
+SamplerResult run_checked(Sampler& sampler, Energy& energy, const torch::Tensor& start,
+                          const torch::Tensor& visits, Noise& noise) {
+  auto out = sampler.run(energy, start.detach(), visits, noise);
+  if (!out.chains.defined() || out.chains.sizes() != start.sizes())
+    input_error("[sampling] Sampler::run must return chains shaped like their starts");
+  out.chains = out.chains.detach().to(start.device(), start.scalar_type());
+  return out;
 }
 
 std::unique_ptr<ebm::Sampler> to_internal(std::shared_ptr<Sampler> sampler) {

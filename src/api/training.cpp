@@ -4,13 +4,15 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "api/configuration_impl.h"
 #include "api/translate.h"
-#include "data/folder.h"
+#include "data/image_set.h"
 #include "eval/features.h"
 #include "run/images.h"
 #include "train/trainer.h"
@@ -50,6 +52,23 @@ class OwnParameters : public torch::nn::Module {
   }
 };
 
+/// The log's own keys, which no metric of a method may replace: resuming and watching a run read them.
+constexpr std::string_view kOwnKeys[] = {"step",
+                                         "rollbacks",
+                                         "epoch",
+                                         "loss",
+                                         "grad_norm",
+                                         "spread",
+                                         "lr",
+                                         "images_per_second",
+                                         "seconds",
+                                         "forward_units",
+                                         "exchange_seconds",
+                                         "exchange_bytes",
+                                         "exchanges",
+                                         "event",
+                                         "knn"};
+
 /// A method from outside in the trainer.
 class OwnMethod : public methods::Method {
  public:
@@ -63,6 +82,11 @@ class OwnMethod : public methods::Method {
     auto result = method_->step(networks_, to_step(input));
     if (!result.loss.defined() || result.loss.numel() != 1 || !result.loss.requires_grad())
       input_error("[method] Method::step must return a scalar loss that depends on the networks");
+    for (const auto& [name, value] : result.metrics)
+      if (std::find(std::begin(kOwnKeys), std::end(kOwnKeys), name) != std::end(kOwnKeys))
+        input_error(fmt::format(
+            "[method] Method::step returned a metric '{}', which the log has itself; give it another name",
+            name));
     methods::StepOutput out;
     out.loss = result.loss.reshape({});
     out.metrics = std::move(result.metrics);
@@ -172,7 +196,7 @@ struct Training::Impl {
       test = std::move(sets.test);
     }
     for (const auto& w : configuration.warnings()) watch.on_warning(w);
-    monitor = make_monitor(config, *images, test);  // before there is a folder
+    monitor = eval::monitor_of(config, *images, test);  // before there is a folder
 
     options.folder.root = o.folder;
     options.config = config;
@@ -189,19 +213,6 @@ struct Training::Impl {
     options.loader_threads = at::get_num_threads();
     trainer = std::make_unique<train::Trainer>(std::move(options), images, watch);
     if (monitor) trainer->set_monitor([this] { return monitor(trainer->method().encoder()); });
-  }
-
-  /// Watches training by labelled images: the probe's, else the run's own.
-  static eval::KnnMonitor make_monitor(const run::Config& config, const data::ImageSet& images,
-                                       const data::ImageSet& test) {
-    if (config.monitor.knn_every == 0) return {};
-    const eval::KnnMonitorOptions knn{
-        .train = config.monitor.train, .test = config.monitor.test, .seed = config.train.seed};
-    if (config.monitor.probe.empty()) return eval::make_knn_monitor(images, test, knn);
-    const auto probe = data::load_probe(config.monitor.probe,
-                                        {.image_size = images.height(), .grayscale = images.channels() == 1},
-                                        config.train.seed);
-    return eval::make_knn_monitor(probe.train, probe.test, knn);
   }
 };
 

@@ -48,6 +48,10 @@ class PublicEnergy : public Energy {
   ebm::Energy& energy_;
 };
 
+/// One run of a sampler from outside; throws Error unless its chains are shaped like `start`. They come back
+/// without a graph, in the type and on the device of `start`.
+SamplerResult run_checked(Sampler& sampler, Energy& energy, const torch::Tensor& start,
+                          const torch::Tensor& visits, Noise& noise);
 /// A sampler from outside for the rooms.
 std::unique_ptr<ebm::Sampler> to_internal(std::shared_ptr<Sampler> sampler);
 

@@ -32,14 +32,16 @@ Density load_density(const run::Run& run, const DensityOptions& o) {
 }
 
 Density density_of(const run::Run& run, run::Model model, const DensityOptions& o) {
-  Density d{std::move(model),   run.config().method.ebclr, nullptr, {},
+  Density d{std::move(model),   run.config().method.ebclr, o.images, {},
             o.placement.device, learns_classes(run)};
   if (d.model.balance > 0)
     methods::apply_balance(d.options, d.model.balance);  // chains move as they did last
-  auto source = run.config().data;
-  if (!o.data_root.empty()) source.data_root = o.data_root;
-  if (!o.data.empty()) source.source = o.data;
-  d.images = std::make_shared<const data::ImageSet>(run::load_images(run.folder(), source).train);
+  if (d.images == nullptr) {
+    auto source = run.config().data;
+    if (!o.data_root.empty()) source.data_root = o.data_root;
+    if (!o.data.empty()) source.source = o.data;
+    d.images = std::make_shared<const data::ImageSet>(run::load_images(run.folder(), source).train);
+  }
   if (d.images->channels() != d.model.encoder->options().channels)
     core::usage_error(kComponent, fmt::format("{} has {} channels, the encoder expects {}", d.images->name,
                                               d.images->channels(), d.model.encoder->options().channels));

@@ -25,8 +25,10 @@ struct DensityOptions {
   std::string checkpoint = "last";
   std::filesystem::path data_root = {};  ///< empty: the run's
   std::string data = {};                 ///< where the run's folder of images lies now; empty: where it was
-  int64_t references = 128;              ///< views that define the marginal
-  uint64_t seed = 0;                     ///< of those views
+  /// The run's train images where somebody has them already; null: they are read.
+  std::shared_ptr<const data::ImageSet> images = {};
+  int64_t references = 128;  ///< views that define the marginal
+  uint64_t seed = 0;         ///< of those views
   engine::Placement placement = {};
 };
 

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
+#include <regex>
+#include <set>
 #include <thread>
 
 #include "temp_dir.h"
@@ -147,6 +149,15 @@ TEST(Api, TrainsObservesAndLoads) {
                 model.embed(torch::zeros({2, 3, 32, 32}, torch::kInt64));
               }),
               HasSubstr("uint8"));
+  // Floats that nobody meant: 0..255, or not finite, wherever in a large batch.
+  EXPECT_THAT(error_of([&] { model.embed(pixels.to(torch::kFloat32)); }), HasSubstr("up to 255"));
+  for (const float wrong : {std::nanf(""), INFINITY, -INFINITY}) {
+    auto x = torch::zeros({300, 3, 32, 32});
+    x[299][2][31][31] = wrong;
+    EXPECT_THAT(error_of([&] { model.embed(x); }), HasSubstr("[-1, 1]"));
+    EXPECT_THAT(error_of([&] { model.reference(x); }), HasSubstr("[-1, 1]"));
+  }
+  EXPECT_EQ(model.embed(torch::full({1, 3, 32, 32}, 1.5)).size(0), 1) << "augmented images step over";
 
   // Energies: as the paper defines them, against references of our choice.
   const auto references = pixels.narrow(0, 0, 5);
@@ -195,6 +206,41 @@ TEST(Api, SamplesFromTheModel) {
   o.sampler = std::make_shared<Downhill>();
   const auto descended = model.sample(o);
   EXPECT_LT(descended.energy_end.mean().item<double>(), descended.energy_start.mean().item<double>());
+
+  // One that loses chains.
+  struct Loses : ebclr::Sampler {
+    bool all = false;
+    ebclr::SamplerResult run(ebclr::Energy&, const torch::Tensor& start, const torch::Tensor&,
+                             ebclr::Noise&) override {
+      return {all ? torch::Tensor() : start.narrow(0, 0, 1), {}};
+    }
+  };
+  auto loses = std::make_shared<Loses>();
+  o.sampler = loses;
+  EXPECT_THAT(error_of([&] { model.sample(o); }), HasSubstr("chains shaped like their starts"));
+  loses->all = true;
+  EXPECT_THAT(error_of([&] { model.sample(o); }), HasSubstr("chains shaped like their starts"));
+  // Chains in double, and far away: what became of them is the sampler's.
+  struct Far : ebclr::Sampler {
+    ebclr::SamplerResult run(ebclr::Energy&, const torch::Tensor& start, const torch::Tensor&,
+                             ebclr::Noise&) override {
+      return {start.to(torch::kFloat64) + 30, {}};
+    }
+  };
+  o.sampler = std::make_shared<Far>();
+  const auto far = model.sample(o);
+  EXPECT_EQ(far.images.scalar_type(), torch::kFloat32);
+  EXPECT_EQ(far.energy_end.size(0), 6);
+
+  o.sampler = nullptr;
+  o.count = int64_t{1} << 40;
+  EXPECT_THAT(error_of([&] { model.sample(o); }), HasSubstr("at most 1048576"));
+  for (const int64_t none : {0, -3}) {
+    ebclr::ModelOptions few;
+    few.references = none;
+    EXPECT_THAT(error_of([&] { ebclr::Model::load(dir.path() / "run", few); }),
+                HasSubstr("references must be at least 1"));
+  }
 }
 
 TEST(Api, StopsAndResumesToTheSameBytes) {
@@ -281,6 +327,38 @@ TEST(Api, TrainsAMethodFromOutside) {
   wrong.method = std::make_shared<Empty>();
   ebclr::Training training(tiny(), wrong);
   EXPECT_THAT(error_of([&] { training.run(); }), HasSubstr("scalar loss"));
+}
+
+TEST(Api, AMetricMayNotReplaceAKeyOfTheLog) {
+  TempDir dir;
+  auto options = into(dir.path() / "run");
+  options.method = std::make_shared<Pull>();
+  ebclr::Training(tiny(), options).run();
+  std::ifstream log(dir.path() / "run/metrics.jsonl");
+  std::string line;
+  ASSERT_TRUE(std::getline(log, line));
+  std::set<std::string> keys = {"event", "knn"};
+  const std::regex key("\"(\\w+)\":");
+  for (std::sregex_iterator i(line.begin(), line.end(), key), end; i != end; ++i) keys.insert((*i)[1]);
+  EXPECT_EQ(keys.erase("pull"), 1u);
+  EXPECT_EQ(keys.count("loss") + keys.count("step"), 2u) << line;
+
+  struct Named : Pull {
+    std::string name;
+    ebclr::StepResult step(ebclr::Networks& networks, const ebclr::Step& s) override {
+      auto out = Pull::step(networks, s);
+      out.metrics = {{name, 7}};
+      return out;
+    }
+  };
+  for (const auto& name : keys) {
+    auto method = std::make_shared<Named>();
+    method->name = name;
+    options.folder = dir.path() / name;
+    options.method = method;
+    ebclr::Training training(tiny(), options);
+    EXPECT_THAT(error_of([&] { training.run(); }), HasSubstr("metric '" + name + "'"));
+  }
 }
 
 TEST(Api, TrainsWithASamplerFromOutsideOnImagesInMemory) {

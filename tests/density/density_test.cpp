@@ -74,6 +74,14 @@ TEST_F(OfRun, EnergiesFollowTheDefinitionWhateverTheBatches) {
   EXPECT_TRUE(torch::allclose(e, ebm::energy(f, d.references, d.options.objective.tau), 1e-4, 1e-4));
 }
 
+TEST_F(OfRun, ImagesThatAreThereAreNotReadAgain) {
+  const auto run = open();
+  const auto read = load_density(run, {.references = 16});
+  const auto given = density_of(run, read.model, {.images = read.images, .references = 8});
+  EXPECT_EQ(given.images, read.images);
+  EXPECT_TRUE(torch::equal(given.references, density_of(run, read.model, {.references = 8}).references));
+}
+
 TEST_F(OfRun, SamplesDependOnTheSeedAlone) {
   const auto run = open();
   const auto d = load_density(run, {.references = 16});

@@ -20,6 +20,18 @@ done
 leaked=$(nm -DC --defined-only "$lib/libebclr.so" | grep -E ' ebclr::(core|data|nn|cpu|ebm|engine|methods|run|train|eval)::' || true)
 [ -z "$leaked" ] || fail "internal names are exported: $(head -n3 <<<"$leaked")"
 
+# The Python module lies where Debian's Python looks when the prefix is /usr/local.
+module=$(find "$tmp/usr" -name 'ebclr.*.so' -path '*/python*')
+if [ -n "$module" ]; then
+  folder=$(dirname "$module")
+  /usr/bin/python3 -c 'import site, sys; sys.exit(sys.argv[1] not in site.getsitepackages())' "/usr/local${folder#"$tmp/usr"}" ||
+    fail "Python does not look in PREFIX${folder#"$tmp/usr"} (an old build folder? cmake -U EBCLR_PYTHON_DIR $build)"
+  [ -s "$folder/ebclr-stubs/__init__.pyi" ] || fail "the types of the Python module are not installed"
+  if /usr/bin/python3 -c 'import numpy' 2>/dev/null; then
+    PYTHONPATH="$folder" /usr/bin/python3 -c 'import ebclr' || fail "the installed Python module does not load"
+  fi
+fi
+
 # Only the public headers may be used: the sources are out of reach here.
 cp -r "$source/examples" "$tmp/examples"
 cat >>"$tmp/examples/CMakeLists.txt" <<'EOF'
@@ -33,6 +45,13 @@ EOF
   -DCMAKE_CXX_FLAGS="-g0 -Wall -Wextra" >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "find_package(ebclr)"; }
 "$cmake" --build "$tmp/b" -j 2 >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "the examples do not compile"; }
 ! grep -q 'examples/.*warning\|include/ebclr/.*warning' "$tmp/log" || { cat "$tmp/log"; fail "warnings"; }
+
+# The headers need the libtorch of the library: another version is passed over.
+mkdir "$tmp/torch"
+echo 'message(FATAL_ERROR "another libtorch was taken")' >"$tmp/torch/TorchConfig.cmake"
+printf 'set(PACKAGE_VERSION 99.0.0)\nset(PACKAGE_VERSION_COMPATIBLE TRUE)\n' >"$tmp/torch/TorchConfigVersion.cmake"
+"$cmake" -S "$tmp/examples" -B "$tmp/b99" -G Ninja -DCMAKE_PREFIX_PATH="$tmp/usr" -DTorch_DIR="$tmp/torch" >"$tmp/log" 2>&1 || true
+! grep -q 'another libtorch was taken' "$tmp/log" || fail "find_package(ebclr) takes any libtorch"
 
 # The page that a stranger reads: its first program with its own CMakeLists.txt, and its other pieces in one source.
 # block N LANGUAGE: the N-th block of that language in docs/library.md.
