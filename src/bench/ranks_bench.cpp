@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -49,8 +50,17 @@ pid_t start_child(const std::vector<std::string>& words, const fs::path& log) {
   for (const auto& w : words) argv.push_back(const_cast<char*>(w.c_str()));
   argv.push_back(nullptr);
   const int out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+  // Asked before there are two of us: what a child throws unwinds this program a second time.
+  if (out < 0)
+    core::run_error(kRanksComponent,
+                    fmt::format("{}: cannot be written ({})", log.string(), std::strerror(errno)));
   const pid_t pid = ::fork();
-  if (pid < 0 || out < 0) core::run_error(kRanksComponent, "no child process could be started");
+  if (pid < 0) {
+    const int why = errno;
+    ::close(out);
+    core::run_error(kRanksComponent,
+                    fmt::format("no child process could be started ({})", std::strerror(why)));
+  }
   if (pid == 0) {
     for (const char* name : kLaunchNames) ::unsetenv(name);
     ::dup2(out, STDOUT_FILENO);

@@ -163,7 +163,9 @@ void add_index_benches(CLI::App& group) {
   c->add_option("RUN", d->run, "Run folder")->required();
   c->add_option("--data", d->data, "Folder of images to copy and change")->required();
   c->add_option("--scratch", d->scratch, "New folder for the copies")->required();
-  c->add_option("--limit", d->limit, "Images at most")->check(CLI::PositiveNumber)->capture_default_str();
+  c->add_option("--limit", d->limit, "Images at most")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->capture_default_str();
   c->add_option("--similarity", d->options.similarity, "As of `ebclr duplicates`")->capture_default_str();
   c->add_option("--agreement", d->options.agreement, "As of `ebclr duplicates`")->capture_default_str();
   c->add_flag("--json", d->json, "Print JSON");
@@ -177,7 +179,9 @@ void add_index_benches(CLI::App& group) {
   c->add_option("--share", o->share, "Of the own images, so many strangers")
       ->check(CLI::Range(0.0001, 1.0))
       ->capture_default_str();
-  c->add_option("--limit", o->limit, "Own images at most")->check(CLI::PositiveNumber)->capture_default_str();
+  c->add_option("--limit", o->limit, "Own images at most")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->capture_default_str();
   c->add_flag("--json", o->json, "Print JSON");
   add_runtime_options(*c, o->runtime);
   c->callback([o] { measure_strangers_of(*o); });

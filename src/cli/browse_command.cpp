@@ -35,6 +35,7 @@ void run_browse(const BrowseArgs& a) {
   catch_interrupts();
   browse::Site site(index::Index::open(a.index), options);
   site.start();
+  if (const auto caution = site.caution(); !caution.empty()) fmt::print(stderr, "warning: {}\n", caution);
   fmt::print("{}  (Ctrl-C ends)\n", site.address());
   std::fflush(stdout);
   while (!interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(100));

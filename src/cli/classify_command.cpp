@@ -9,10 +9,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/answer.h"
+#include "cli/checks.h"
 #include "cli/finetune_command.h"
 #include "cli/runtime.h"
 #include "core/csv.h"
 #include "core/files.h"
+#include "core/text.h"
 #include "data/folder.h"
 #include "eval/features.h"
 #include "index/classify.h"
@@ -74,7 +77,7 @@ void print_guesses_json(const ClassifyArgs& a, const Guesses& g, int64_t images,
     add_tuned(j, g.tuned);
   }
   j["label_next"] = next;
-  fmt::print("{}\n", j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  print_answer(j);
 }
 
 void print_outcome(const Guesses& g, int64_t images) {
@@ -92,14 +95,13 @@ void print_outcome(const Guesses& g, int64_t images) {
 }
 
 void run_classify(const ClassifyArgs& a) {
+  core::check_writable(a.out, "classify");  // before anything takes time
   const auto runtime = apply(a.runtime);
   const auto run = run::Run::open(a.folder);
   if (a.labels.empty()) index::read_tuned(run);  // before images are read
   auto model = run.load(a.checkpoint);
   engine::place(*model.encoder, model.head.get(), runtime.placement());
-  const int64_t size = a.image_size > 0                ? a.image_size
-                       : model.image_shape.size() == 3 ? model.image_shape[1]
-                                                       : 32;
+  const int64_t size = a.image_size > 0 ? a.image_size : model.side;
   auto set = data::read_folder(
       a.data,
       {.image_size = size, .grayscale = model.encoder->options().channels == 1, .labels_csv = a.labels});
@@ -136,7 +138,7 @@ void run_classify(const ClassifyArgs& a) {
   }
   print_outcome(result, set.size());
   if (!files.empty()) fmt::print("label next:\n");
-  for (const auto& f : files) fmt::print("  {}\n", f);
+  for (const auto& f : files) fmt::print("  {}\n", core::one_line(f));
   fmt::print("wrote {}\n", a.out);
 }
 
@@ -156,7 +158,7 @@ void add_classify_command(CLI::App& app) {
   c->add_option("--checkpoint", a->checkpoint, "Epoch or last")->capture_default_str();
   c->add_option("--image-size", a->image_size, "Side that images are read at (default: as in training)")
       ->check(CLI::Range(16, 1024));
-  c->add_option("--seed", a->seed, "Of the held-out parts")->check(CLI::NonNegativeNumber);
+  c->add_option("--seed", a->seed, "Of the held-out parts")->check(kNotNegative);
   c->add_flag("--json", a->json, "Print the outcome as JSON");
   add_runtime_options(*c, a->runtime);
   c->callback([a] { run_classify(*a); });

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/answer.h"
+#include "cli/checks.h"
 #include "cli/config_options.h"
 #include "core/error.h"
 #include "run/shipped.h"
@@ -21,7 +22,7 @@ void add_config_options(CLI::App& command, ConfigOptions& o) {
   command.add_option("--epochs", o.epochs, "Passes over the train images")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   add_data_options(command, o);
-  command.add_option("--seed", o.seed, "Decides every random draw")->check(CLI::NonNegativeNumber);
+  command.add_option("--seed", o.seed, "Decides every random draw")->check(kNotNegative);
 }
 
 std::vector<run::Layer> layers_of(const ConfigOptions& o, std::vector<std::string>& warnings) {

@@ -13,6 +13,7 @@
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "core/error.h"
+#include "core/files.h"
 #include "eval/compare.h"
 #include "eval/run_curve.h"
 #include "plot/plot.h"
@@ -61,7 +62,10 @@ void run_curve(CurveArgs& a) {
     else
       a.judging.linear_protocol = a.protocol;
   }
+  if (!a.plot.empty()) plot::check_png_name(a.plot);  // before anything takes time
   const auto run = source.open();
+  for (const auto& file : {eval::curve_file(run.folder().root, a.judge, "paper"), fs::path(a.plot)})
+    core::check_writable(file, "eval");
   ProgressLine line(source.json);
   const auto result = eval::curve_of_run(run, {.data = source.source(run),
                                                .judging = a.judging.options(!knn, knn),
@@ -206,7 +210,7 @@ void add_curve_command(CLI::App& eval) {
   c->add_option("--protocol", o->protocol,
                 "Protocol of the judge: paper, dino, moco (knn); honest, paper (linear)");
   c->add_option("--plot", o->plot, "PNG of the curve (default: beside the curve in the run folder)");
-  c->add_option("--k", o->judging.k, "Neighbours (default: the protocol's)");
+  o->judging.add_k(*c);
   c->add_option("--probe-epochs", o->judging.epochs, "Epochs of the probe")->capture_default_str();
   c->add_option("--rates", o->judging.rates, "Learning rates of the probe")->capture_default_str();
   c->add_flag("--standardise", o->judging.standardise, "Scale features to mean 0, deviation 1");

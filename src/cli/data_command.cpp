@@ -292,7 +292,16 @@ void add_data_commands(CLI::App& app) {
         ->capture_default_str();
     command->add_option("--base-url", o->fetch.base_url, "An https folder instead of the official address");
     command->add_option("--ca-file", o->fetch.ca_file, "Certificates to trust (PEM) instead of the system's");
-    command->callback([o] { get(o->names, o->fetch); });
+    command->callback([o] {
+      // Who names an address means that one: no way around it.
+      if (!o->fetch.base_url.empty() && o->fetch.source == "auto") o->fetch.source = "official";
+      if (!o->fetch.base_url.empty() && o->fetch.source != "official")
+        core::usage_error("data",
+                          fmt::format("--base-url stands for the official address; it does not go with "
+                                      "--source {}",
+                                      o->fetch.source));
+      get(o->names, o->fetch);
+    });
   }
   {
     auto o = std::make_shared<ShowOptions>();

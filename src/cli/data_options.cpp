@@ -5,8 +5,14 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
+#include <optional>
 
+#include "cli/checks.h"
+#include "core/error.h"
 #include "core/text.h"
+#include "data/folder.h"
+#include "run/config.h"
 
 namespace ebclr::cli {
 
@@ -23,10 +29,41 @@ void add_data_options(CLI::App& c, DataOptions& o, bool with_data) {
   c.add_option("--test-fraction", o.test_fraction, "Folders: part that becomes the test split")
       ->check(CLI::Range(0.0, 0.99));
   c.add_option("--limit", o.limit, "At most this many train images, class-balanced (0: all)")
-      ->check(CLI::NonNegativeNumber);
-  c.add_option("--limit-test", o.limit_test, "The same for the test split")->check(CLI::NonNegativeNumber);
+      ->check(kNotNegative);
+  c.add_option("--limit-test", o.limit_test, "The same for the test split")->check(kNotNegative);
   c.add_option("--cache", o.cache, "Folders: where decoded images are kept: auto, memory, disk or none")
       ->check(CLI::IsMember({"auto", "memory", "disk", "none"}));
+}
+
+std::string choice_of_images(const DataOptions& o) {
+  if (!o.data.empty()) return "--data";
+  if (!o.labels_csv.empty()) return "--labels-csv";
+  if (!o.cache.empty()) return "--cache";
+  if (o.test_fraction >= 0) return "--test-fraction";
+  if (o.limit >= 0) return "--limit";
+  return o.limit_test >= 0 ? "--limit-test" : "";
+}
+
+data::ImageSet read_named(const std::vector<std::string>& files, int64_t image_size, int threads,
+                          std::vector<data::FileProblem>& problems) {
+  const data::FolderOptions options{.image_size = image_size, .threads = threads};
+  std::optional<core::Error> trouble;
+  try {
+    return data::read_files({files.begin(), files.end()}, options);
+  } catch (const core::Error& e) {
+    trouble = e;
+  }
+  std::vector<std::filesystem::path> good;
+  for (const auto& file : files) try {
+      data::read_files({file}, options);
+      good.emplace_back(file);
+    } catch (const core::Error& e) {
+      const std::string text = e.what(), head = file + ": ";
+      const auto at = text.find(head);
+      problems.push_back({file, at == std::string::npos ? text : text.substr(at + head.size())});
+    }
+  if (good.empty()) throw *trouble;
+  return data::read_files(good, options);
 }
 
 data::SourceOptions apply(const DataOptions& o, data::SourceOptions base) {
@@ -36,11 +73,7 @@ data::SourceOptions apply(const DataOptions& o, data::SourceOptions base) {
   if (o.test_fraction >= 0) base.test_fraction = o.test_fraction;
   if (o.limit >= 0) base.limit = o.limit;
   if (o.limit_test >= 0) base.limit_test = o.limit_test;
-  if (!o.cache.empty())
-    base.cache = o.cache == "memory" ? data::CacheKind::kMemory
-                 : o.cache == "disk" ? data::CacheKind::kDisk
-                 : o.cache == "none" ? data::CacheKind::kNone
-                                     : data::CacheKind::kAuto;
+  if (!o.cache.empty()) base.cache = run::resolve({{"--cache", {{"data.cache", o.cache}}}}).data.cache;
   return base;
 }
 

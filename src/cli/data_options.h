@@ -2,8 +2,10 @@
 // The options that say which images: the same in every command that reads some.
 
 #include <string>
+#include <vector>
 
 #include "data/catalog.h"
+#include "data/walk.h"
 
 namespace CLI {
 class App;
@@ -22,6 +24,14 @@ struct DataOptions {
 /// --labels-csv,
 /// --test-fraction, --limit, --limit-test and --cache.
 void add_data_options(CLI::App& command, DataOptions& options, bool with_data = true);
+
+/// The first of those options that was given and says which images of a set are meant; "": none.
+std::string choice_of_images(const DataOptions& options);
+
+/// Files that were named one by one, as one set; those that cannot be read are left out and named in
+/// `problems`. Throws Error when none can.
+data::ImageSet read_named(const std::vector<std::string>& files, int64_t image_size, int threads,
+                          std::vector<data::FileProblem>& problems);
 
 /// `base` with what was given on the command line; --data is left to the caller.
 data::SourceOptions apply(const DataOptions& options, data::SourceOptions base);

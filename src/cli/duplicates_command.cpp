@@ -9,6 +9,7 @@
 #include "cli/runtime.h"
 #include "core/csv.h"
 #include "core/files.h"
+#include "core/text.h"
 #include "index/build.h"
 #include "index/duplicates.h"
 #include "index/pages.h"
@@ -24,6 +25,7 @@ struct DuplicatesArgs {
 };
 
 void run_duplicates(const DuplicatesArgs& a) {
+  for (const auto& file : {a.out, a.page}) core::check_writable(file, "duplicates");
   apply(a.runtime);
   const auto idx = index::Index::open(a.index);
   const auto groups = index::find_duplicates(idx, {.similarity = a.similarity, .agreement = a.agreement});
@@ -60,7 +62,7 @@ void run_duplicates(const DuplicatesArgs& a) {
   for (size_t g = 0; g < std::min<size_t>(groups.size(), 20); ++g) {
     fmt::print("group {}\n", g + 1);
     for (size_t i = 0; i < groups[g].rows.size(); ++i)
-      fmt::print("  {}{}\n", idx.path(groups[g].rows[i]),
+      fmt::print("  {}{}\n", core::one_line(idx.path(groups[g].rows[i])),
                  i == 0               ? ""
                  : groups[g].exact[i] ? "  (same bytes)"
                                       : "  (near copy)");
@@ -70,7 +72,7 @@ void run_duplicates(const DuplicatesArgs& a) {
       "{} of {} images are copies of another ({} byte for byte, {} nearly), {} in all; nothing was deleted\n",
       copies, idx.size(), exact, copies - exact, core::human_bytes(spare));
   for (const auto row : index::vanished(idx, rows))
-    fmt::print(stderr, "note: {} is gone since it was indexed\n", idx.path(row));
+    fmt::print(stderr, "note: {} is gone since it was indexed\n", core::one_line(idx.path(row)));
   if (!a.out.empty()) fmt::print("wrote {}\n", a.out);
   if (!a.page.empty()) fmt::print("wrote {}\n", a.page);
 }

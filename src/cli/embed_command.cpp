@@ -7,13 +7,14 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/answer.h"
 #include "cli/eval_command.h"
 #include "cli/eval_options.h"
 #include "cli/progress.h"
 #include "cli/ranks.h"
 #include "core/error.h"
+#include "core/files.h"
 #include "core/text.h"
-#include "data/folder.h"
 #include "eval/export_features.h"
 #include "eval/tsne.h"
 #include "plot/plot.h"
@@ -47,15 +48,18 @@ Loaded load_split(const EncoderOptions& source, const run::Run& run, const run::
   return out;
 }
 
-/// The images that were named one by one.
+/// The images that were named one by one; what cannot be read is left out, as in a folder.
 Loaded load_files(const EncoderOptions& source, const std::vector<std::string>& files,
                   const run::Model& model) {
-  const auto& shape = model.image_shape;
-  const int64_t size = source.image_size > 0 ? source.image_size : shape.size() == 3 ? shape[1] : 32;
-  auto adapted = eval::adapt(
-      data::read_files({files.begin(), files.end()}, {.image_size = size, .threads = source.runtime.threads}),
-      model.encoder->options().channels, shape, true);
-  return {std::move(adapted.set), std::move(adapted.notes), {}};
+  const int64_t size = source.image_size > 0 ? source.image_size : model.side;
+  Loaded out;
+  auto adapted = eval::adapt(read_named(files, size, source.runtime.threads, out.problems),
+                             model.encoder->options().channels, model.image_shape, true);
+  out.set = std::move(adapted.set);
+  out.notes = std::move(adapted.notes);
+  for (const auto& p : out.problems)
+    out.notes.push_back(core::one_line(fmt::format("left out: {}: {}", p.path, p.reason)));
+  return out;
 }
 
 /// Files that could not be read, for JSON; names are made valid UTF-8 by the writer.
@@ -63,10 +67,6 @@ nlohmann::json to_json(const std::vector<data::FileProblem>& problems) {
   auto out = nlohmann::json::array();
   for (const auto& p : problems) out.push_back({{"file", p.path}, {"reason", p.reason}});
   return out;
-}
-
-std::string dump(const nlohmann::json& j) {
-  return j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 struct EmbedArgs {
@@ -78,7 +78,14 @@ struct EmbedArgs {
 
 void run_embed(EmbedArgs& a, const std::shared_ptr<dist::Group>& ranks) {
   auto& source = a.encoder;
-  eval::check_export_name(a.out);  // before anything takes time
+  // Before anything takes time.
+  eval::check_export_name(a.out);
+  if (const auto other = a.split.empty() ? choice_of_images(source) : "--split";
+      !a.files.empty() && !other.empty())
+    core::usage_error("embed", fmt::format("{} chooses among the images of a set and does not go with "
+                                           "pictures that are named one by one",
+                                           other));
+  if (ranks->rank() == 0) core::check_writable(a.out, "embed");
   const auto run = source.open();
   const auto model = source.load(run);
   const auto where = source.source(run);
@@ -98,16 +105,17 @@ void run_embed(EmbedArgs& a, const std::shared_ptr<dist::Group>& ranks) {
   std::vector<std::string> files;
   for (const auto& f : result.files) files.push_back(f.string());
   if (source.json) {
-    fmt::print("{}\n", dump({{"run", source.run},
-                             {"data", where.source},
-                             {"unreadable", to_json(adapted.problems)},
-                             {"split", adapted.set.split},
-                             {"what", a.what},
-                             {"images", result.images},
-                             {"dimensions", result.dimensions},
-                             {"epoch", model.position.epoch},
-                             {"files", files},
-                             {"notes", adapted.notes}}));
+    print_answer(
+        nlohmann::json{{"run", source.run},
+                       {"data", a.files.empty() ? nlohmann::json(where.source) : nlohmann::json(a.files)},
+                       {"unreadable", to_json(adapted.problems)},
+                       {"split", adapted.set.split},
+                       {"what", a.what},
+                       {"images", result.images},
+                       {"dimensions", result.dimensions},
+                       {"epoch", model.position.epoch},
+                       {"files", files},
+                       {"notes", adapted.notes}});
     return;
   }
   for (const auto& n : adapted.notes) fmt::print("note: {}\n", n);
@@ -127,6 +135,7 @@ struct MapArgs {
 void run_map(MapArgs& a) {
   auto& source = a.encoder;
   plot::check_png_name(a.out);  // before anything takes time
+  core::check_writable(a.out, "map");
   const auto run = source.open();
   const auto model = source.load(run);
   const auto where = source.source(run);
@@ -165,13 +174,13 @@ void run_map(MapArgs& a) {
   line.clear();
   plot::write_png(a.out, plot::side_by_side(pictures));
   if (source.json) {
-    fmt::print("{}\n", dump({{"run", source.run},
-                             {"data", where.source},
-                             {"unreadable", to_json(adapted.problems)},
-                             {"points", features.size(0)},
-                             {"method", a.method},
-                             {"file", a.out},
-                             {"notes", adapted.notes}}));
+    print_answer(nlohmann::json{{"run", source.run},
+                                {"data", where.source},
+                                {"unreadable", to_json(adapted.problems)},
+                                {"points", features.size(0)},
+                                {"method", a.method},
+                                {"file", a.out},
+                                {"notes", adapted.notes}});
     return;
   }
   for (const auto& n : adapted.notes) fmt::print("note: {}\n", n);

@@ -15,6 +15,7 @@
 #include "cli/ranks.h"
 #include "cli/strangers_command.h"
 #include "cli/table.h"
+#include "core/files.h"
 #include "core/text.h"
 #include "engine/engine.h"
 #include "eval/judge.h"
@@ -144,6 +145,8 @@ std::vector<eval::Row> judge_all(const EvalArgs& a, const Judges& judges, const 
 
 void run_judges(EvalArgs& a, const Judges& judges, const std::shared_ptr<dist::Group>& ranks) {
   auto& source = a.encoder;
+  if (ranks->rank() == 0 && !a.judging.plots.empty())  // before anything takes time
+    core::check_writable(fs::path(a.judging.plots) / "confusion.png", "eval");
   const auto run = source.open();
   auto model = source.load(run);
   const auto where = source.source(run);

@@ -19,14 +19,15 @@ void EncoderOptions::add(CLI::App& c, bool with_data) {
   c.add_flag("--json", json, "Print JSON instead of a table");
 }
 
+data::SourceOptions set_for(const run::Run& run, const std::string& name) {
+  if (name.empty() || !run::is_moved(run, name)) return data::other_set(run.config().data, name);
+  auto own = run.config().data;
+  own.source = name;
+  return own;
+}
+
 data::SourceOptions EncoderOptions::source(const run::Run& r) const {
-  auto base = data::other_set(r.config().data, data);
-  // A run's folder that was moved is still the run's: other_set would forget its limits and labels.
-  if (!data.empty() && run::is_moved(r, data)) {
-    base = r.config().data;
-    base.source = data;
-  }
-  return apply(static_cast<const DataOptions&>(*this), base);
+  return apply(static_cast<const DataOptions&>(*this), set_for(r, data));
 }
 
 std::string EncoderOptions::split_or(const run::Run& r, const std::string& asked,
@@ -38,8 +39,14 @@ data::TrainTest EncoderOptions::images(const run::Run& r, bool rest) const {
   auto context = load_context(runtime.threads, json);
   auto where = source(r);
   // All images of a folder unless restricted here: what training left out is asked for too.
-  context.rest = rest && limit < 0;
+  context.rest = rest && limit < 0 && limit_test < 0;
+  // Another set has a split of its own, and nothing in it is missing or new since training.
+  const auto& own = r.config().data.source;
+  if (!data.empty() && data != own && run::absolute({.source = data}).source != own &&
+      !run::is_moved(r, data))
+    return data::load(where, context);
   context.limit = std::max<int64_t>(limit, 0);
+  context.limit_test = std::max<int64_t>(limit_test, 0);
   return run::load_images(r.folder(), where, context);
 }
 
@@ -89,7 +96,12 @@ void JudgingOptions::add_knn(CLI::App& c, const std::string& protocol_name) {
       ->delimiter(',')
       ->check(CLI::IsMember({"paper", "dino", "moco"}))
       ->capture_default_str();
-  c.add_option("--k", k, "Neighbours (default: the protocol's)");
+  add_k(c);
+}
+
+void JudgingOptions::add_k(CLI::App& c) {
+  c.add_option("--k", k, "Neighbours (default: the protocol's)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000000}));
 }
 
 eval::JudgeOptions JudgingOptions::options(bool linear, bool knn) const {

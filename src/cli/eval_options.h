@@ -13,6 +13,10 @@
 
 namespace ebclr::cli {
 
+/// The images of that name for a run: its own wherever its folder was moved to, with the limits and labels
+/// that it knows, or another set. "": its own.
+data::SourceOptions set_for(const run::Run& run, const std::string& name);
+
 /// Which run, which checkpoint, which images.
 struct EncoderOptions : DataOptions {
   std::string run, checkpoint = "last";
@@ -49,6 +53,7 @@ struct JudgingOptions {
   void add_common(CLI::App& command);
   void add_linear(CLI::App& command, const std::string& protocol_name);
   void add_knn(CLI::App& command, const std::string& protocol_name);
+  void add_k(CLI::App& command);
   eval::JudgeOptions options(bool linear, bool knn) const;
 };
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/answer.h"
+#include "cli/checks.h"
 #include "cli/runtime.h"
 #include "core/error.h"
 #include "core/files.h"
@@ -18,7 +19,7 @@ namespace ebclr::cli {
 namespace {
 
 struct ExportArgs {
-  std::string folder, format = "onnx", part = "features", out, checkpoint = "last", data_root;
+  std::string folder, format = "onnx", part = "features", out, checkpoint = "last", data, data_root;
   bool preprocess = false, json = false;
   int64_t references = 512, seed = 0;
   RuntimeOptions runtime;
@@ -30,6 +31,7 @@ void export_run(const ExportArgs& a) {
   const auto format = exporting::parse_format(a.format);
   const auto part = exporting::parse_part(a.part);
   exporting::check_expressible(format, part, a.preprocess);
+  core::check_writable(a.out, "export");  // before anything takes time
   run::Model model;
   torch::Tensor references;
   if (part == exporting::Part::kEnergy) {
@@ -44,6 +46,7 @@ void export_run(const ExportArgs& a) {
                                               a.folder, run.config().method.name));
     auto density = density::load_density(run, {.checkpoint = a.checkpoint,
                                                .data_root = a.data_root,
+                                               .data = a.data,
                                                .references = a.references,
                                                .seed = static_cast<uint64_t>(a.seed),
                                                .placement = runtime.placement()});
@@ -93,7 +96,8 @@ void add_export_command(CLI::App& app) {
   c->add_option("--references", a->references, "energy: views that define the marginal")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  c->add_option("--seed", a->seed, "energy: of those views")->check(CLI::NonNegativeNumber);
+  c->add_option("--seed", a->seed, "energy: of those views")->check(kNotNegative);
+  c->add_option("--data", a->data, "energy: where the run's folder of images lies now");
   c->add_option("--data-root", a->data_root, "energy: where named sets are kept");
   c->add_flag("--json", a->json, "Print the outcome as JSON");
   add_runtime_options(*c, a->runtime);

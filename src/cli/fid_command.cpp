@@ -9,9 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/answer.h"
+#include "cli/checks.h"
 #include "cli/progress.h"
 #include "cli/runtime.h"
 #include "core/error.h"
+#include "core/files.h"
 #include "fid/fid.h"
 #include "plot/plot.h"
 #include "run/run.h"
@@ -89,6 +91,8 @@ void print_distance(const FidArgs& a, const run::Run& run, const fid::FrechetRes
 }
 
 void fid_of_run(FidArgs a) {
+  if (!a.out.empty()) plot::check_png_name(a.out);  // before anything takes time
+  core::check_writable(a.out, "fid");
   const auto runtime = apply(a.runtime);
   a.options.placement = runtime.placement();
   a.options.inception = a.inception;
@@ -141,7 +145,7 @@ void add_fid_command(CLI::App& app) {
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   c->add_option("--limit", o.limit, "At most this many images of each split of the set (0: all)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(kNotNegative)
       ->capture_default_str();
   c->add_option("--checkpoint", o.checkpoint, "Epoch or last")->capture_default_str();
   c->add_option("--seed", o.seed, "Seed of starts, noise, views and the choice of images")

@@ -9,9 +9,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/answer.h"
 #include "cli/progress.h"
 #include "cli/train_command.h"
 #include "core/error.h"
+#include "core/files.h"
 #include "dist/launch.h"
 #include "run/images.h"
 #include "train/trainer.h"
@@ -96,6 +98,7 @@ Training begun(const FinetuneArgs& a, const Runtime& runtime, std::vector<std::s
                       "method.name stays supervised; other methods: ebclr train --set train.from=RUN");
   t.config.data = run::absolute(t.config.data);
   train::check_run_folder(t.folder, false);
+  core::check_writable(t.folder.config(), "finetune");
   // The run's own split counts where its labels are the folder's; labels of a CSV are split by class.
   const auto list = csv ? std::nullopt : run::image_list(run.folder());
   auto context = load_context(runtime.threads, a.training.silent());
@@ -113,13 +116,19 @@ void finetune(const FinetuneArgs& a) {
       core::usage_error(
           "finetune",
           "--resume takes everything from the run folder; RUN, --out and --joint do not go with it");
+    if (const auto run = run::Run::open(a.resume); run.config().method.name != methods::kSupervised)
+      core::usage_error("finetune",
+                        fmt::format("{}: is no fine-tuning but a run of {}; continue it with ebclr "
+                                    "train --resume {}",
+                                    a.resume, run.config().method.name, command_word(a.resume)));
     return continue_run(a.resume, a.config, a.training);
   }
   const auto launch = dist::find_launch(dist::process_environment());
   if (launch && launch->world > 1)
-    core::usage_error("finetune",
-                      "begins in one process; start it without a launcher (`ebclr train --resume` may then "
-                      "go on with many)");
+    core::usage_error(
+        "finetune",
+        "begins in one process; start it without a launcher (`ebclr finetune --resume` may then "
+        "go on with many)");
   std::vector<std::string> warnings;
   const auto runtime = apply(a.training.runtime);
   TrainProgress progress(a.training.quiet);

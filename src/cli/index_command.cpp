@@ -9,8 +9,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/answer.h"
 #include "cli/runtime.h"
 #include "core/error.h"
+#include "core/files.h"
 #include "core/text.h"
 #include "index/build.h"
 #include "index/pages.h"
@@ -28,6 +30,7 @@ struct IndexArgs {
 };
 
 void make_index(const IndexArgs& a) {
+  core::check_writable(a.out, "index");  // before anything takes time
   const auto runtime = apply(a.runtime);
   const auto run = run::Run::open(a.folder);
   std::vector<std::string> notes;
@@ -59,7 +62,7 @@ void make_index(const IndexArgs& a) {
                            .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
     for (size_t i = 0; i < std::min<size_t>(r.unreadable.size(), 10); ++i)
-      fmt::print(stderr, "note: left out: {}\n", r.unreadable[i]);
+      fmt::print(stderr, "note: left out: {}\n", core::one_line(r.unreadable[i]));
     if (r.unreadable.size() > 10) fmt::print(stderr, "note: and {} more\n", r.unreadable.size() - 10);
     fmt::print("{}: {} images ({} kept, {} added, {} of them changed, {} removed, {} unreadable){}\n", a.out,
                r.kept + r.added, r.kept, r.added, r.changed, r.removed, r.unreadable.size(),
@@ -80,6 +83,8 @@ struct SearchArgs {
 };
 
 void run_search(const SearchArgs& a) {
+  if (!a.sheet.empty()) plot::check_png_name(a.sheet);
+  core::check_writable(a.sheet, "search");
   const auto runtime = apply(a.runtime);
   const auto idx = index::Index::open(a.index);
   const auto looker = index::load_looker(idx, a.run, runtime.placement());
@@ -108,10 +113,12 @@ void run_search(const SearchArgs& a) {
     return;
   }
   for (const auto& h : hits)
-    fmt::print("{:.4f}  {}{}\n", h.similarity, idx.path(h.row), is_gone(h.row) ? "  (gone)" : "");
+    fmt::print("{:.4f}  {}{}\n", h.similarity, core::one_line(idx.path(h.row)),
+               is_gone(h.row) ? "  (gone)" : "");
   for (const auto row : gone)
     fmt::print(stderr, "note: {} is gone since it was indexed; renew: ebclr index {} --data {} --out {}\n",
-               idx.path(row), idx.info().run, idx.info().folder, a.index);
+               core::one_line(idx.path(row)), command_word(idx.info().run), command_word(idx.info().folder),
+               command_word(a.index));
   if (!a.sheet.empty()) fmt::print("wrote {}\n", a.sheet);
 }
 

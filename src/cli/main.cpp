@@ -60,13 +60,16 @@ std::string suggestion(const CLI::App& app, const std::vector<std::string>& word
   for (const auto* c : command->get_subcommands([](const CLI::App*) { return true; }))
     commands.push_back(c->get_name());
   for (const auto* o : command->get_options([](const CLI::Option*) { return true; }))
-    for (const auto& name : o->get_lnames()) options.push_back("--" + name);
+    for (const auto& name : o->get_lnames()) options.push_back(name);
   if (at < words.size() && !commands.empty() && !words[at].starts_with("-"))
     if (const auto near = ebclr::core::nearest(words[at], commands)) return *near;
   for (; at < words.size(); ++at) {
     const std::string word = words[at].substr(0, words[at].find('='));
-    if (!word.starts_with("--") || std::find(options.begin(), options.end(), word) != options.end()) continue;
-    if (const auto near = ebclr::core::nearest(word, options)) return *near;
+    if (!word.starts_with("--")) continue;
+    // Without the dashes, which all of them have: they would count as likeness.
+    const std::string name = word.substr(2);
+    if (std::find(options.begin(), options.end(), name) != options.end()) continue;
+    if (const auto near = ebclr::core::nearest(name, options)) return "--" + *near;
   }
   return "";
 }
@@ -92,10 +95,12 @@ int main(int argc, char** argv) {
     const auto meant = suggestion(app, words);
     size_t at = 0;
     const auto* command = command_of(app, words, at);
-    return fail(2, fmt::format("{}{}; `ebclr{}{} --help` lists the {}", e.what(),
-                               meant.empty() ? "" : fmt::format("; did you mean {}?", meant),
-                               command == &app ? "" : " ", command == &app ? "" : command->get_name(),
-                               command == &app ? "commands" : "options"));
+    const bool group = !command->get_subcommands([](const CLI::App*) { return true; }).empty();
+    std::string named;
+    for (size_t i = 0; i < at; ++i) named += " " + words[i];
+    return fail(2, fmt::format("{}{}; `ebclr{} --help` lists the {}", e.what(),
+                               meant.empty() ? "" : fmt::format("; did you mean {}?", meant), named,
+                               group ? "commands" : "options"));
   } catch (const core::Error& e) {
     if (e.code() == core::ExitCode::kInterrupted) return static_cast<int>(e.code());
     return fail(static_cast<int>(e.code()), e.what());

@@ -10,6 +10,7 @@
 #include "cli/runtime.h"
 #include "core/csv.h"
 #include "core/files.h"
+#include "core/text.h"
 #include "index/build.h"
 #include "index/outliers.h"
 #include "index/pages.h"
@@ -26,6 +27,8 @@ struct OutliersArgs {
 };
 
 void run_outliers(OutliersArgs a) {
+  if (!a.sheet.empty()) plot::check_png_name(a.sheet);
+  for (const auto& file : {a.out, a.page, a.sheet}) core::check_writable(file, "outliers");
   apply(a.runtime);
   const auto idx = index::Index::open(a.index);
   if (a.by == "auto") a.by = index::choose_score(idx.size(), idx.info().dim, idx.info().has_energies);
@@ -59,9 +62,9 @@ void run_outliers(OutliersArgs a) {
     return;
   }
   fmt::print("strangest of {} images by {}:\n", idx.size(), a.by);
-  for (const auto r : rows) fmt::print("{:10.4g}  {}\n", score(r), idx.path(r));
+  for (const auto r : rows) fmt::print("{:10.4g}  {}\n", score(r), core::one_line(idx.path(r)));
   for (const auto r : index::vanished(idx, rows))
-    fmt::print(stderr, "note: {} is gone since it was indexed\n", idx.path(r));
+    fmt::print(stderr, "note: {} is gone since it was indexed\n", core::one_line(idx.path(r)));
   for (const auto& file : {a.out, a.page, a.sheet})
     if (!file.empty()) fmt::print("wrote {}\n", file);
 }

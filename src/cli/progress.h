@@ -23,7 +23,6 @@ class TrainProgress : public train::Observer {
   bool quiet_, terminal_;
   std::chrono::steady_clock::time_point last_{};
   double knn_;
-  int64_t last_printed_epoch_ = 0;
   train::StepReport report_;
   size_t shown_ = 0;
 };

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/answer.h"
+#include "cli/checks.h"
 #include "cli/commit.h"
 #include "cli/progress.h"
 #include "cli/runtime.h"
@@ -31,8 +32,8 @@ struct ReportArgs {
 
 std::string command_line(const ReportArgs& a) {
   std::string text = "ebclr report";
-  for (const auto& r : a.runs) text += " " + r;
-  text += " --out " + a.out;
+  for (const auto& r : a.runs) text += " " + command_word(r);
+  text += " --out " + command_word(a.out);
   if (a.no_eval) text += " --no-eval";
   return text;
 }
@@ -58,6 +59,7 @@ void write_report(ReportArgs& a) {
              {"version", fmt::format("ebclr {}, commit {}", EBCLR_VERSION, kCommit)},
              {"machine", report::describe_machine()},
              {"written", utc_minute()}};
+  core::check_writable(out, "report");  // before anything takes time
   const auto runtime = apply(a.runtime);
   o.examine.placement = runtime.placement();
   ProgressLine line(a.json);
@@ -65,12 +67,6 @@ void write_report(ReportArgs& a) {
   const std::vector<fs::path> folders(a.runs.begin(), a.runs.end());
   const auto html = report::run_report(folders, o);
   line.clear();
-  if (out.has_parent_path()) {
-    fs::create_directories(out.parent_path(), error);
-    if (error)
-      core::usage_error("report",
-                        fmt::format("cannot create {} ({})", out.parent_path().string(), error.message()));
-  }
   core::write_atomically(out, html, "report");
   if (a.json) {
     print_answer(nlohmann::json{{"file", a.out}, {"bytes", html.size()}, {"runs", a.runs}});
@@ -89,14 +85,15 @@ void add_report_command(CLI::App& app) {
   c->add_option("--title", a->options.title, "Title of the page (default: the runs' names)");
   c->add_flag("--no-eval", a->no_eval, "Compute nothing: no confusion matrix, no map; needs no data");
   c->add_option("--eval-train", a->options.examine.train, "Train images of the neighbours (0: all)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(kNotNegative)
       ->capture_default_str();
   c->add_option("--eval-test", a->options.examine.test, "Test images of the confusion matrix (0: all)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(kNotNegative)
       ->capture_default_str();
   c->add_option("--map-images", a->options.examine.map_images, "Images on the map (0: no map)")
       ->check(CLI::Range(0, 5000))
       ->capture_default_str();
+  c->add_option("--data", a->options.examine.data, "Where the runs' folder of images lies now");
   c->add_option("--data-root", a->options.examine.data_root, "Where sets are kept (default: the run's)");
   c->add_option("--seed", a->options.examine.seed, "Seed of the choice of images")->capture_default_str();
   add_runtime_options(*c, a->runtime);

@@ -4,18 +4,21 @@
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/answer.h"
+#include "cli/checks.h"
 #include "cli/data_options.h"
+#include "cli/eval_options.h"
 #include "cli/ranks.h"
 #include "cli/runtime.h"
 #include "core/csv.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/npy.h"
-#include "data/folder.h"
+#include "core/text.h"
 #include "data/other_set.h"
 #include "density/samples.h"
 #include "eval/export_features.h"
@@ -69,6 +72,7 @@ int64_t default_steps(const std::string& init) {
 void sample(SampleArgs a) {
   if (a.steps == 0) a.steps = default_steps(a.init);
   plot::check_png_name(a.out);  // before anything takes time
+  for (const auto& file : {a.out, a.npy}) core::check_writable(file, "sample");
   const auto runtime = apply(a.runtime);
   const auto run = run::Run::open(a.folder);
   auto density = load(run, a.checkpoint, a.data_root, a.data, runtime, a.references, a.seed);
@@ -135,33 +139,45 @@ data::ImageSet images_for_energy(const EnergyArgs& a, const run::Run& run, const
                                  std::vector<data::FileProblem>& problems) {
   const auto& own = run.config().data;
   if (!a.files.empty() && name == a.files[0])
-    return data::read_files({a.files.begin(), a.files.end()},
-                            {.image_size = model.image_shape.at(1), .threads = threads});
-  auto base = data::other_set(own, name);
-  const bool moved = run::is_moved(run, name);
-  if (moved) {
-    base = own;
-    base.source = name;
-  }
-  auto source = apply(static_cast<const DataOptions&>(a), base);
+    return read_named(a.files, a.image_size > 0 ? a.image_size : model.side, threads, problems);
+  auto source = apply(static_cast<const DataOptions&>(a), set_for(run, name));
   auto context = load_context(threads, a.json);
   context.limit = std::max<int64_t>(a.limit, 0);
   const std::string split = !a.split.empty() ? a.split : data::is_folder(source.source) ? "all" : "test";
   context.rest = split == "all" && a.limit < 0;
   if (a.limit >= 0) source.limit = source.limit_test = a.limit;
   // Another set has a split of its own, and nothing in it is missing or new since training.
-  auto sets = moved || name == own.source ? run::load_images(run.folder(), source, context)
-                                          : data::load(source, context);
+  auto sets = name == own.source || run::is_moved(run, name) ? run::load_images(run.folder(), source, context)
+                                                             : data::load(source, context);
   for (const auto& n : sets.train.notes) fmt::print(stderr, "note: {}: {}\n", name, n);
   problems.insert(problems.end(), sets.problems.begin(), sets.problems.end());
-  return eval::pick_split(std::move(sets), sets.test.size() > 0 ? split : "all");
+  const std::string picked = sets.test.size() > 0 ? split : "all";
+  return eval::pick_split(std::move(sets), picked);
+}
+
+/// With pictures that are named one by one, options that choose among images have something to choose from
+/// only in --against; --data may say where the run's own images are now.
+void check_files(const EnergyArgs& a, bool moved) {
+  if (a.files.empty()) return;
+  auto sets = static_cast<const DataOptions&>(a);
+  if (moved) sets.data.clear();
+  std::string other = sets.data.empty() ? "" : "--data";
+  if (a.against.empty()) other = a.split.empty() ? choice_of_images(sets) : "--split";
+  if (!other.empty())
+    core::usage_error("energy", fmt::format("{} chooses among the images of a set and does not go with "
+                                            "pictures that are named one by one",
+                                            other));
 }
 
 void energy(const EnergyArgs& a, const std::shared_ptr<dist::Group>& ranks) {
-  if (!a.plot.empty()) plot::check_png_name(a.plot);
+  const std::string picture = a.plot.empty() ? fs::path(a.out).replace_extension(".png").string() : a.plot;
+  plot::check_png_name(picture);
+  if (ranks->rank() == 0)
+    for (const auto& file : {a.out, picture}) core::check_writable(file, "energy");
   const auto runtime = apply(a.runtime);
   const auto run = run::Run::open(a.folder);
   const bool moved = !a.data.empty() && run::is_moved(run, a.data);
+  check_files(a, moved);
   auto density = load(run, a.checkpoint, a.data_root, moved ? a.data : "", runtime, a.references, a.seed);
   const auto& config = run.config();
   std::vector<JudgedSet> parts;
@@ -169,9 +185,9 @@ void energy(const EnergyArgs& a, const std::shared_ptr<dist::Group>& ranks) {
   const std::string first = !a.files.empty() ? a.files[0] : a.data.empty() ? config.data.source : a.data;
   for (const auto& name : {first, a.against}) {
     if (name.empty()) continue;
-    auto adapted =
-        eval::adapt(images_for_energy(a, run, density.model, name, runtime.threads, problems),
-                    density.model.encoder->options().channels, density.model.image_shape, a.grayscale);
+    auto adapted = eval::adapt(images_for_energy(a, run, density.model, name, runtime.threads, problems),
+                               density.model.encoder->options().channels, density.model.image_shape,
+                               a.grayscale || !a.files.empty());
     if (ranks->rank() == 0)
       for (const auto& n : adapted.notes) fmt::print(stderr, "note: {}: {}\n", name, n);
     if (!ranks->alone())
@@ -196,15 +212,17 @@ void energy(const EnergyArgs& a, const std::shared_ptr<dist::Group>& ranks) {
                               {"unreadable", nlohmann::ordered_json::array()},
                               {"sets", nlohmann::ordered_json::array()}};
   for (const auto& p : problems) j["unreadable"].push_back({{"file", p.path}, {"reason", p.reason}});
+  if (!a.files.empty())
+    for (const auto& p : problems)
+      fmt::print(stderr, "note: left out: {}\n", core::one_line(p.path + ": " + p.reason));
   for (const auto& p : parts) {
     const auto e = p.energies.to(torch::kFloat64).contiguous();
     samples.push_back({p.name, {e.data_ptr<double>(), e.data_ptr<double>() + e.numel()}});
     j["sets"].push_back({{"name", p.name},
                          {"images", e.numel()},
                          {"mean", e.mean().item<double>()},
-                         {"std", e.std().item<double>()}});
+                         {"std", e.numel() > 1 ? e.std().item<double>() : NAN}});  // null
   }
-  const std::string picture = a.plot.empty() ? fs::path(a.out).replace_extension(".png").string() : a.plot;
   plot::write_png(
       picture,
       plot::histogram(samples, 50, {.title = "Energy of images", .x_label = "energy", .y_label = "density"}));
@@ -216,12 +234,14 @@ void energy(const EnergyArgs& a, const std::shared_ptr<dist::Group>& ranks) {
     j["auroc"] = eval::auroc(scores, outside);
   }
   if (a.json) {
-    fmt::print("{}\n", j.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    print_answer(j);
     return;
   }
   for (const auto& s : j["sets"])
-    fmt::print("{:<16} {} images, energy {:.3f} +- {:.3f}\n", s["name"].get<std::string>(),
-               s["images"].get<int64_t>(), s["mean"].get<double>(), s["std"].get<double>());
+    fmt::print("{:<16} {}, energy {:.3f}{}\n", core::one_line(s["name"].get<std::string>()),
+               s["images"] == 1 ? "1 image" : fmt::format("{} images", s["images"].get<int64_t>()),
+               s["mean"].get<double>(),
+               s["images"] == 1 ? "" : fmt::format(" +- {:.3f}", s["std"].get<double>()));
   if (j.contains("auroc"))
     fmt::print("AUROC of telling {} from {} by energy: {:.3f} (0.5 is chance)\n", parts[1].name,
                parts[0].name, j["auroc"].get<double>());
@@ -251,7 +271,7 @@ void add_sample_commands(CLI::App& app) {
   sample_command->add_option("--references", s->references, "Views that define the marginal")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  sample_command->add_option("--seed", s->seed, "Seed of starts and noise")->check(CLI::NonNegativeNumber);
+  sample_command->add_option("--seed", s->seed, "Seed of starts and noise")->check(kNotNegative);
   sample_command->add_option("--data", s->data, "Where the run's folder of images lies now");
   sample_command->add_option("--data-root", s->data_root, "Where named sets are kept");
   sample_command->add_option("--out", s->out, "PNG to write")->capture_default_str();
@@ -276,7 +296,7 @@ void add_sample_commands(CLI::App& app) {
   energy_command->add_option("--references", e->references, "Views that define the marginal")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  energy_command->add_option("--seed", e->seed, "Seed of the reference views")->check(CLI::NonNegativeNumber);
+  energy_command->add_option("--seed", e->seed, "Seed of the reference views")->check(kNotNegative);
   energy_command->add_option("--out", e->out, "CSV to write")->capture_default_str();
   energy_command->add_option("--plot", e->plot, "Histogram PNG (default: beside the CSV)");
   energy_command->add_flag("--json", e->json, "Print the outcome as JSON");

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/answer.h"
+#include "cli/checks.h"
 #include "cli/progress.h"
 #include "cli/runtime.h"
 #include "cli/table.h"
@@ -22,7 +23,7 @@ namespace ebclr::cli {
 namespace {
 
 struct StrangersArgs {
-  std::string run, checkpoint = "last", data_root, scores;
+  std::string run, checkpoint = "last", data, data_root, scores;
   int64_t limit = 2000, references = 512;
   uint64_t seed = 0;
   bool json = false;
@@ -46,15 +47,18 @@ std::string as_csv(const eval::StrangerScores& scores) {
 }
 
 void judge_strangers(const StrangersArgs& a) {
+  core::check_writable(a.scores, "strangers");  // before anything takes time
   const auto runtime = apply(a.runtime);
   const auto run = run::Run::open(a.run);
   const auto density = density::load_density(run, {.checkpoint = a.checkpoint,
                                                    .data_root = a.data_root,
+                                                   .data = a.data,
                                                    .references = a.references,
                                                    .seed = a.seed,
                                                    .placement = runtime.placement()});
   auto source = run.config().data;
   if (!a.data_root.empty()) source.data_root = a.data_root;
+  if (!a.data.empty()) source.source = a.data;
   source.limit_test = a.limit;
   const auto own = run::load_images(run.folder(), source).test;
   if (own.size() == 0)
@@ -96,6 +100,7 @@ void add_strangers_command(CLI::App& eval) {
       "strangers", "Does the model tell images that do not belong? By energy and by distances of features");
   c->add_option("RUN", a->run, "Run folder")->required();
   c->add_option("--checkpoint", a->checkpoint, "Epoch or last")->capture_default_str();
+  c->add_option("--data", a->data, "Where the run's folder of images lies now");
   c->add_option("--data-root", a->data_root, "Where named sets are kept");
   c->add_option("--limit", a->limit, "Images of each set")
       ->check(CLI::Range(10, 1000000))
@@ -103,7 +108,7 @@ void add_strangers_command(CLI::App& eval) {
   c->add_option("--references", a->references, "Views that define the marginal")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  c->add_option("--seed", a->seed, "Of views and strangers")->check(CLI::NonNegativeNumber);
+  c->add_option("--seed", a->seed, "Of views and strangers")->check(kNotNegative);
   c->add_option("--scores", a->scores, "Write the scores of every image here (CSV)");
   c->add_flag("--json", a->json, "Print as JSON");
   add_runtime_options(*c, a->runtime);

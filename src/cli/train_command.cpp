@@ -16,6 +16,7 @@
 #include "cli/progress.h"
 #include "cli/ranks.h"
 #include "core/error.h"
+#include "core/files.h"
 #include "core/text.h"
 #include "data/catalog.h"
 #include "data/folder.h"
@@ -24,6 +25,7 @@
 #include "run/images.h"
 #include "run/provenance.h"
 #include "train/advice.h"
+#include "train/rehearsal.h"
 #include "train/trainer.h"
 
 namespace ebclr::cli {
@@ -46,7 +48,9 @@ struct Plan {
 
 // runs/ebclr-cifar10, or with a number behind it when that is taken; `restarted`: the last that is taken.
 fs::path default_folder(const run::Config& c, bool restarted) {
-  const std::string source = fs::path(c.data.source).filename().string();
+  // A folder's own name, also of "photos/" and ".".
+  const auto folder = fs::absolute(c.data.source).lexically_normal();
+  const std::string source = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
   const fs::path base =
       fs::path("runs") / fmt::format("{}-{}", c.method.name, source.empty() ? "images" : source);
   fs::path last;
@@ -96,8 +100,20 @@ Plan plan_new(const TrainArgs& a, bool restarted, std::vector<std::string>& warn
   if (!a.budget.empty() && !p.chosen)
     core::usage_error("train",
                       "--budget chooses settings for --data FOLDER without --config; give --epochs instead");
+  if (!a.budget.empty()) train::parse_duration(a.budget);  // before anything is read or measured
   p.folder.root = a.out.empty() ? default_folder(p.config, restarted) : fs::path(a.out);
   return p;
+}
+
+// What would end a new run after minutes of reading and measuring.
+void check_beginning(const Plan& p, const TrainArgs& a) {
+  const bool resume = !a.resume.empty();
+  train::check_run_folder(p.folder, resume);
+  if (resume) return;
+  core::check_writable(p.folder.config(), "train");
+  std::error_code ec;
+  if (!a.probe.empty() && !fs::exists(a.probe, ec))
+    core::usage_error("train", fmt::format("--probe {}: no such folder or CSV", a.probe));
 }
 
 // What the command line says, the same on all ranks. A launcher that starts the same command again after a
@@ -145,30 +161,31 @@ void take_advice(Plan& p, const train::Advice& advice, std::vector<run::Layer>& 
   auto all = chosen;
   all.insert(all.end(), p.layers.begin(), p.layers.end());
   p.config = run::resolve(all);
-  for (const auto& r : advice.reasons)
-    if (!quiet) fmt::print("  {}\n", r);
+  if (quiet) return;
+  for (const auto& r : train::reasons_left(advice, p.layers)) fmt::print("  {}\n", r);
+  std::fflush(stdout);  // what follows takes long and goes to stderr
 }
 
-// Settings from the number and size of the images.
+// Settings from the size of the images.
 void choose_settings(Plan& p, std::vector<run::Layer>& chosen, bool quiet) {
   const auto survey = data::survey(p.config.data.source);
   if (!quiet)
-    fmt::print("{}: {} pictures; chosen for them (--config or --set change it):\n", p.config.data.source,
-               survey.files);
-  take_advice(p,
-              train::advise({.images = survey.files,
-                             .median_side = survey.median_side,
-                             .image_size = p.config.data.image_size}),
+    fmt::print("{}: {} pictures; chosen for them (--config or --set change it):\n",
+               core::one_line(p.config.data.source), survey.files);
+  take_advice(p, train::advise({.median_side = survey.median_side, .image_size = p.config.data.image_size}),
               chosen, quiet);
 }
 
-// Epochs, buffer and logs from the machine's speed and the time that may be spent.
+// Batch from the images that could be read; epochs, buffer and logs from the machine's speed and the time
+// that may be spent.
 void choose_length(Plan& p, std::vector<run::Layer>& chosen, const data::ImageSet& images,
                    const Runtime& runtime, const std::string& budget, bool quiet, int ranks) {
   const std::vector<int64_t> shape = {images.channels(), images.height(), images.width()};
   const double seconds = train::parse_duration(budget.empty() ? "30m" : budget);
-  // A batch is shared by the ranks; what they tell each other takes some of that time.
-  const double step = train::seconds_per_step(p.config, shape, runtime.placement()) / ranks;
+  take_advice(p, train::advise_batch(images.size()), chosen, quiet);
+  // A tenth for views, optimizer and logs. A batch is shared by the ranks; what they tell each other takes
+  // some of that time.
+  const double step = 1.1 * train::rehearse(p.config, shape, runtime.placement()).seconds / ranks;
   take_advice(p, train::fit_budget(p.config, images.size(), shape, step, seconds), chosen, quiet);
   const double all =
       step * static_cast<double>(p.config.train.epochs *
@@ -179,21 +196,9 @@ void choose_length(Plan& p, std::vector<run::Layer>& chosen, const data::ImageSe
   ::localtime_r(&end, &tm);
   char clock[32];
   std::strftime(clock, sizeof clock, "%H:%M", &tm);
-  if (!quiet) fmt::print("expected end: about {} ({} of training)\n", clock, core::human_seconds(all));
-}
-
-// Watches training by labelled images: the probe's, else the run's own. Empty where nobody asked for it.
-eval::KnnMonitor make_monitor(const run::Config& config, const data::ImageSet& images,
-                              const data::ImageSet& test, int threads) {
-  if (config.monitor.knn_every == 0) return {};
-  const eval::KnnMonitorOptions options{
-      .train = config.monitor.train, .test = config.monitor.test, .seed = config.train.seed};
-  if (config.monitor.probe.empty()) return eval::make_knn_monitor(images, test, options);
-  const auto probe = data::load_probe(
-      config.monitor.probe,
-      {.image_size = images.height(), .grayscale = images.channels() == 1, .threads = threads},
-      config.train.seed);
-  return eval::make_knn_monitor(probe.train, probe.test, options);
+  if (quiet) return;
+  fmt::print("expected end: about {} ({} of training)\n", clock, core::human_seconds(all));
+  std::fflush(stdout);
 }
 
 void train(TrainArgs a, const std::shared_ptr<dist::Group>& ranks) {
@@ -203,7 +208,7 @@ void train(TrainArgs a, const std::shared_ptr<dist::Group>& ranks) {
   std::vector<std::string> warnings;
   Plan p = make_plan(a, *ranks, warnings);
   const bool resume = !a.resume.empty();
-  if (leads) train::check_run_folder(p.folder, resume);  // before minutes are spent on reading images
+  if (leads) check_beginning(p, a);
   const auto runtime = apply(a.training.runtime);
   TrainProgress shown(a.training.quiet);
   train::Observer unseen;
@@ -237,8 +242,9 @@ void train(TrainArgs a, const std::shared_ptr<dist::Group>& ranks) {
 }
 
 // Where to look next.
-void print_next(const std::string& root, bool labelled, bool classes) {
-  fmt::print("run folder: {}\n", root);
+void print_next(const std::string& folder, bool labelled, bool classes) {
+  fmt::print("run folder: {}\n", core::one_line(folder));
+  const auto root = command_word(folder);
   if (classes) {
     fmt::print("next: ebclr classify {} --data FOLDER --out predictions.csv\n", root);
   } else if (labelled) {
@@ -266,7 +272,7 @@ void perform(Training t, const TrainingOptions& o, const Runtime& runtime, train
   const std::string root = t.folder.root.string();
   // Before there is a folder: a run whose probe cannot be read has not begun.
   const auto monitor =
-      leads ? make_monitor(t.config, *images, t.sets.test, runtime.threads) : eval::KnnMonitor{};
+      leads ? eval::monitor_of(t.config, *images, t.sets.test, runtime.threads) : eval::KnnMonitor{};
   LivePage page(leads ? o.watch : WatchOptions{}, {t.folder.root}, root);
   train::Trainer trainer({.folder = t.folder,
                           .config = t.config,
@@ -301,8 +307,9 @@ void perform(Training t, const TrainingOptions& o, const Runtime& runtime, train
   if (!outcome.finished) {
     if (leads)
       fmt::print(stderr,
-                 "\ninterrupted at step {}; everything is saved. Continue with:\n  ebclr train --resume {}\n",
-                 outcome.position.step, root);
+                 "\ninterrupted at step {}; everything is saved. Continue with:\n  ebclr {} --resume {}\n",
+                 outcome.position.step, t.config.method.name == methods::kSupervised ? "finetune" : "train",
+                 command_word(root));
     throw core::Error(core::ExitCode::kInterrupted, "", "");
   }
   if (o.silent() || !leads) return;
@@ -325,7 +332,8 @@ void add_train_command(CLI::App& app) {
   command->add_option("--resume", a->resume, "Continue the run in this folder");
   command->add_option(
       "--budget", a->budget,
-      "With --data FOLDER and no --config: time that training may take, e.g. 30m, 2h (default: 30m)");
+      "With --data FOLDER and no --config: time that training may take, e.g. 90s, 30m, 1h30m; a number alone "
+      "means minutes (default: 30m)");
   command->add_option(
       "--probe", a->probe,
       "Labelled folder, or CSV of path,label, to watch training by; apart from the train images");

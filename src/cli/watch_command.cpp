@@ -53,29 +53,26 @@ web::ServerOptions server_options(int port) {
 void watch_runs(const WatchArgs& a) {
   std::vector<fs::path> roots(a.folders.begin(), a.folders.end());
   size_t found = 0;
+  bool truncated = false;
   for (const auto& r : roots) {
     std::error_code error;
     if (!fs::is_directory(r, error))
       core::usage_error(
           "watch", fmt::format("{}: no such folder; name a run, or a folder that holds runs", r.string()));
-    bool truncated = false;
     found += watch::find_runs(r, truncated).size();
   }
   auto options = server_options(a.port);
   options.host = a.host;
   options.token = a.token == "auto" ? web::make_token() : a.token;
-  if (!options.token.empty() && options.token.size() < 8)
-    core::usage_error("watch", "--token is too short to be a secret; take 8 characters or more, or `auto`");
-  if (options.token.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") !=
-      std::string::npos)
-    core::usage_error("watch", "--token may hold letters, digits and -_. only");
   watch::Site site(options, roots, core::join(a.folders, ", "));
   site.start();
-  if (!web::is_loopback(options.host))
-    fmt::print(stderr,
-               "warning: everybody who reaches this machine and has the token sees these runs; the "
-               "connection is not "
-               "encrypted. An SSH tunnel needs no --host: ssh -L 8090:127.0.0.1:8090 THIS-MACHINE\n");
+  if (const auto caution = site.caution(); !caution.empty()) fmt::print(stderr, "warning: {}\n", caution);
+  if (truncated)
+    fmt::print(
+        stderr,
+        "warning: there is more below {} than is searched for runs, and some may be missing; name folders "
+        "nearer to them\n",
+        core::join(a.folders, ", "));
   fmt::print("watching {} in {}\nopen {}  (Ctrl-C ends)\n",
              found == 1 ? "1 run" : fmt::format("{} runs", found), core::join(a.folders, ", "),
              site.address());

@@ -62,6 +62,25 @@ int sync_folder(const fs::path& folder) {
   return ::fsync(fd.get()) == 0 || errno == EINVAL || errno == ENOTSUP ? 0 : errno;
 }
 
+// 0, or what went wrong. Makes a folder and those above it; their names would survive a power cut. Those that
+// were not there are added to `made`.
+int make_folders(const fs::path& folder, std::vector<fs::path>& made) {
+  struct stat info {};
+  if (folder.empty() || (::stat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode))) return 0;
+  if (const int error = make_folders(folder.parent_path(), made); error != 0) return error;
+  if (::mkdir(folder.c_str(), 0755) == 0) {
+    made.push_back(folder);
+    return sync_folder(folder.parent_path());
+  }
+  if (errno != EEXIST) return errno;
+  if (::stat(folder.c_str(), &info) != 0) return errno;
+  return S_ISDIR(info.st_mode) ? 0 : ENOTDIR;
+}
+
+void remove_empty(const std::vector<fs::path>& folders) {
+  for (auto f = folders.rbegin(); f != folders.rend(); ++f) ::rmdir(f->c_str());
+}
+
 // O_NONBLOCK: a pipe opens at once, to be refused.
 int open_regular(const fs::path& path, std::string_view component, struct stat& info) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -170,20 +189,30 @@ AtomicFile::AtomicFile(fs::path path, std::string_view component, unsigned mode)
     : path_(std::move(path)), component_(component) {
   const auto folder = path_.parent_path();
   sweep_temporaries(folder);
+  int error = 0;
   for (int tries = 0; tries < 16; ++tries) {
     temporary_ = folder / random_name();
     fd_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
-    if (fd_ < 0 && errno == EEXIST) continue;
-    if (fd_ < 0) break;
+    if (fd_ < 0) {
+      error = errno;
+      if (error == EEXIST) continue;
+      if (error != ENOENT) break;
+      // No such folder. Whoever made it may also have taken it back since: then once more.
+      if (const int reason = make_folders(folder, made_); reason != 0) {
+        error = reason;
+        break;
+      }
+      continue;
+    }
     // Whoever sweeps between open and lock removes it: then another name.
     struct stat info {};
     ::flock(fd_, LOCK_EX);
     if (::fstat(fd_, &info) != 0 || info.st_nlink > 0) return;
     ::close(fd_);
     fd_ = -1;
-    errno = EBUSY;
+    error = EBUSY;
   }
-  const int error = errno;
+  remove_empty(made_);
   run_error(component_, fmt::format("{}: cannot be written: {}", path_.string(), why(error)));
 }
 
@@ -191,6 +220,7 @@ AtomicFile::~AtomicFile() {
   if (fd_ < 0) return;
   ::unlink(temporary_.c_str());
   ::close(fd_);
+  remove_empty(made_);
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
@@ -249,6 +279,14 @@ void AtomicFile::commit() {
   if (error != 0) run_error(component_, fmt::format("{}: writing failed: {}", path_.string(), why(error)));
 }
 
+void check_writable(const fs::path& path, std::string_view component) {
+  if (path.empty()) return;
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode))
+    usage_error(component, fmt::format("{}: is a folder; name a file", path.string()));
+  const AtomicFile probe(path, component);
+}
+
 void write_atomically(const fs::path& path, std::string_view text, std::string_view component) {
   AtomicFile file(path, component);
   file.write(text);
@@ -290,12 +328,11 @@ void AppendFile::sync() {
 }
 
 void make_folder(const fs::path& folder, std::string_view component) {
-  std::error_code ec;
-  if (folder.has_parent_path()) fs::create_directories(folder.parent_path(), ec);
-  int error = 0;
-  if (::mkdir(folder.c_str(), 0755) == 0) {
+  std::vector<fs::path> made;
+  int error = make_folders(folder.parent_path(), made);
+  if (error == 0 && ::mkdir(folder.c_str(), 0755) == 0) {
     error = sync_folder(folder.parent_path());
-  } else if (errno != EEXIST) {
+  } else if (error == 0 && errno != EEXIST) {
     error = errno;
   }
   struct stat info {};

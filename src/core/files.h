@@ -21,7 +21,8 @@ std::string read_text(const std::filesystem::path& path, std::string_view compon
 
 /// A file that appears under its name only when it is complete: written beside it under a random name that
 /// nobody can have prepared, synced, renamed, and the folder synced. A link of that name is replaced, never
-/// followed. Destroyed without commit() it leaves nothing; what a killed process left is swept by the next.
+/// followed. Folders above it are made where they are missing. Destroyed without commit() it leaves nothing,
+/// not even those; what a killed process left is swept by the next.
 class AtomicFile {
  public:
   /// `mode` is for files that others must not read.
@@ -42,9 +43,14 @@ class AtomicFile {
 
  private:
   std::filesystem::path path_, temporary_;
+  std::vector<std::filesystem::path> made_;  // folders above it, outermost first
   std::string component_, pending_;
   int fd_ = -1;
 };
+
+/// Throws Error when a file of that name could not be written now; for outputs of long work, before it.
+/// Leaves nothing. An empty path is none and passes.
+void check_writable(const std::filesystem::path& path, std::string_view component);
 
 /// Writes a whole file atomically.
 void write_atomically(const std::filesystem::path& path, std::string_view text, std::string_view component);

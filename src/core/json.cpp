@@ -35,7 +35,19 @@ nlohmann::json parse_json(std::string_view text) {
 }
 
 int64_t whole_number(const nlohmann::json& number) {
-  return number.get_ref<const int64_t&>();
+  // What has no sign and is too large would be read as negative.
+  const bool beyond = number.is_number_unsigned() && number.get<uint64_t>() > INT64_MAX;
+  return (beyond ? nlohmann::json() : number).get_ref<const int64_t&>();
+}
+
+std::string text_of(const nlohmann::json& object, const char* key) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
+}
+
+double number_of(const nlohmann::json& object, const char* key, double otherwise) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_number() ? it->get<double>() : otherwise;
 }
 
 }  // namespace ebclr::core

@@ -2,7 +2,9 @@
 // JSON that came from a file: whoever wrote it may have meant harm.
 
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <string_view>
 
 namespace ebclr::core {
@@ -14,8 +16,14 @@ inline constexpr int kMaxJsonDepth = 64;
 /// has zero bytes. Never throws.
 nlohmann::json parse_json(std::string_view text);
 
-/// A count; throws json::type_error for a fraction and for numbers beyond 64 bits, of which get<int64_t>()
-/// would make anything.
+/// A count; throws json::type_error for a fraction and for numbers beyond an int64_t, of which
+/// get<int64_t>() would make anything.
 int64_t whole_number(const nlohmann::json& number);
+
+/// The text of a key; empty where there is none.
+std::string text_of(const nlohmann::json& object, const char* key);
+/// The number of a key; `otherwise` where there is none.
+double number_of(const nlohmann::json& object, const char* key,
+                 double otherwise = std::numeric_limits<double>::quiet_NaN());
 
 }  // namespace ebclr::core

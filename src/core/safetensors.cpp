@@ -75,13 +75,14 @@ SafeTensors parse_safetensors(std::span<const std::byte> bytes, std::string_view
       if (d.name == value["dtype"].get_ref<const std::string&>()) dtype = &d;
     if (!dtype) describe(fmt::format("unknown dtype {}", value["dtype"].dump()));
     std::vector<int64_t> shape;
-    uint64_t count = 1;
+    uint64_t count = 1, strides = 1;  // a size of nought makes no room for an impossible one beside it
     if (value["shape"].size() > 16) describe("more than 16 dimensions");
     for (const auto& s : value["shape"]) {
       if (!s.is_number_unsigned()) describe("a size is not a non-negative integer");
       const auto size = s.get<uint64_t>();
-      if (size != 0 && count > (uint64_t{1} << 48) / size) describe("impossible size");
+      if (size != 0 && strides > (uint64_t{1} << 48) / size) describe("impossible size");
       count *= size;
+      if (size != 0) strides *= size;
       shape.push_back(static_cast<int64_t>(size));
     }
     const auto& offsets = value["data_offsets"];

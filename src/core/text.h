@@ -20,4 +20,7 @@ std::string join(const std::vector<std::string>& items, std::string_view separat
 /// backslashes are written as in C (\n, \x1b, \\); other text is left as it is.
 std::string one_line(std::string_view text);
 
+/// A word as a shell reads it: in single quotes unless all of its letters are plain.
+std::string shell_word(std::string_view word);
+
 }  // namespace ebclr::core

@@ -64,4 +64,13 @@ int available_cores() {
   return std::max(1, cores);
 }
 
+std::string processor_name() {
+  std::ifstream cpu("/proc/cpuinfo");
+  for (std::string line; std::getline(cpu, line);) {
+    const auto colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown processor";
+}
+
 }  // namespace ebclr::core

@@ -44,12 +44,7 @@ Buffer BufferPool::take(std::size_t floats) {
       return found;
     }
     // Sizes that nobody asks for any more would only pile up.
-    if (free_.size() >= 64) {
-      bytes_ -= free_.front().size() * sizeof(float);
-      free_.erase(free_.begin());
-    }
-    bytes_ += floats * sizeof(float);
-    peak_ = std::max(peak_, bytes_);
+    if (free_.size() >= 64) free_.erase(free_.begin());
   }
   return Buffer(floats);
 }
@@ -57,11 +52,6 @@ Buffer BufferPool::take(std::size_t floats) {
 void BufferPool::give(Buffer buffer) {
   const std::lock_guard lock(mutex_);
   if (buffer.size() > 0) free_.push_back(std::move(buffer));
-}
-
-std::size_t BufferPool::peak_bytes() const {
-  const std::lock_guard lock(mutex_);
-  return peak_;
 }
 
 }  // namespace ebclr::cpu

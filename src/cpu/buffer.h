@@ -39,13 +39,10 @@ class BufferPool {
   Buffer take(std::size_t floats);
   /// Gives a buffer back.
   void give(Buffer buffer);
-  /// Bytes handed out and kept, at most so far.
-  std::size_t peak_bytes() const;
 
  private:
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::vector<Buffer> free_;
-  std::size_t bytes_ = 0, peak_ = 0;
 };
 
 }  // namespace ebclr::cpu

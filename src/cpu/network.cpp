@@ -239,16 +239,6 @@ void Network::prepare(const Pass& pass, bool stage_buffers) {
   }
 }
 
-std::size_t Network::peak_bytes() const {
-  std::size_t floats = 0;
-  for (const Worker& w : workers_) {
-    floats += w.current.size() + w.mid.size() + w.v.size() + w.m.size() + w.stem.size() + w.raw.size();
-  }
-  for (const Buffer& buffer : stage_) floats += buffer.size();
-  floats += common_.current.size() + common_.mid.size() + common_.v.size();
-  return floats * sizeof(float) + pool_->peak_bytes();
-}
-
 void Network::load(WeightSet& set, const std::vector<ConvParameters>& parameters,
                    const LoadOptions& options) const {
   const std::size_t count = convs_.size();

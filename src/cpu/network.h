@@ -133,8 +133,6 @@ class Network {
   const std::vector<ConvLayer>& convs() const { return convs_; }
   /// Channels of the features.
   int features() const { return 8 * shape_.width; }
-  /// Most memory that tapes, weights and work space have taken so far, in bytes.
-  std::size_t peak_bytes() const;
 
   /// Transforms parameters.
   void load(WeightSet& set, const std::vector<ConvParameters>& parameters, const LoadOptions& options) const;
@@ -185,6 +183,7 @@ class Network {
   static constexpr int kNoCut = -1;
 
   class Chunks;
+  class NormForward;
   class Backward;
   /// How the threads divide a stage: images; or, all of them going through each layer together, its tiles or
   /// its output channels.

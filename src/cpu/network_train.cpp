@@ -1,5 +1,6 @@
-// Backward pass of training: layer by layer over the whole batch, because the weight gradients of a layer
-// want many tiles at once; the team shares each layer.
+// Passes of training that go layer by layer over the whole batch, the team sharing each layer: the way there
+// with BatchNorm, which wants the statistics of all images, and the way back, because the weight gradients of
+// a layer want many tiles at once.
 
 #include <algorithm>
 
@@ -8,107 +9,161 @@
 
 namespace ebclr::cpu {
 
+/// The way there through the whole network with the batch's own statistics: layer by layer, shared by a team.
+class Network::NormForward {
+ public:
+  NormForward(Network& network, const Pass& pass, const std::vector<ConvParameters>& parameters,
+              const float* x, Tape& tape, float* out, const BatchSum& sum)
+      : n_(network),
+        pass_(pass),
+        parameters_(parameters),
+        x_(x),
+        tape_(tape),
+        out_(out),
+        sum_(sum),
+        scale_(network.stage_channels(3)),
+        shortcut_scale_(network.stage_channels(3)),
+        before_pool_(network.pool_->take(network.shape_.stem.pool ? tape.raw[0].size() : 0)) {}
+
+  ~NormForward() { n_.pool_->give(std::move(before_pool_)); }
+  NormForward(const NormForward&) = delete;
+  NormForward& operator=(const NormForward&) = delete;
+
+  void run(const Team& team) {
+    stem(team);
+    for (int b = 0; b < static_cast<int>(n_.blocks_.size()); ++b) block(b, team);
+    n_.kernels_.pool(tape_.activations.back().data(), pass_.images, n_.stage_channels(3), n_.features(),
+                     n_.stage_size(3, pass_).pixels(), out_, team);
+  }
+
+  /// Throws what a sum over processes has thrown.
+  void rethrow() const { sum_.rethrow(); }
+
+ private:
+  /// Images through the stem, its BatchNorm and, where there is one, its pooling. Ends with a sync, as do the
+  /// steps below.
+  void stem(const Team& team) {
+    StemJob job = n_.stem_job(pass_, pass_.images, n_.workers_[team.id]);
+    job.x = x_;
+    job.y = tape_.raw[0].data();
+    n_.kernels_.stem(job, team);
+    team.sync();
+    const Size size = n_.stem_size(pass_);
+    measure(scale_, 0, size, team);
+    if (n_.shape_.stem.pool) {
+      pool_stem(size, team);
+    } else {
+      apply(0, 0, size, {}, team);
+    }
+  }
+
+  /// Normalised first: with a negative scale the largest value is another one.
+  void pool_stem(const Size& size, const Team& team) {
+    // Scale and shift alone: an activation of slope 1 is none.
+    NormJob job = norm_job(0, size);
+    job.slope = 1;
+    job.y = before_pool_.data();
+    n_.kernels_.batch_apply(job, team);
+    team.sync();
+    n_.kernels_.max_pool({.images = pass_.images,
+                          .height = size.height,
+                          .width = size.width,
+                          .channels = n_.convs_[0].out,
+                          .x = before_pool_.data(),
+                          .y = tape_.activations[0].data(),
+                          .origin = tape_.origin.data(),
+                          .epilogue = {.activate = true, .signs_out = signs(0), .slope = n_.shape_.slope}},
+                         team);
+    team.sync();
+  }
+
+  void block(int b, const Team& team) {
+    const BlockLayer& block = n_.blocks_[b];
+    const Size size = n_.stage_size(block.stage, pass_);
+    const bool down = block.shortcut >= 0;
+    if (!down) {
+      conv(block.conv1, block.stage, 2 * b, team);
+    } else {
+      DownJob job = n_.down_job(block, pass_, pass_.images, n_.workers_[team.id]);
+      job.x = tape_.activations[2 * b].data();
+      job.y = tape_.raw[block.conv1].data();
+      job.shortcut = tape_.raw[block.shortcut].data();
+      n_.kernels_.down(job, team);
+      team.sync();
+      measure(shortcut_scale_, block.shortcut, size, team);
+    }
+    measure(scale_, block.conv1, size, team);
+    apply(block.conv1, 1 + 2 * b, size, {}, team);
+    conv(block.conv2, block.stage, 1 + 2 * b, team);
+    measure(scale_, block.conv2, size, team);
+    apply(block.conv2, 2 + 2 * b, size,
+          down ? Residual{tape_.raw[block.shortcut].data(), shortcut_scale_.scale(), shortcut_scale_.shift()}
+               : Residual{tape_.activations[2 * b].data()},
+          team);
+  }
+
+  /// A 3x3 convolution of an activation, before its BatchNorm.
+  void conv(int index, int stage, int tensor, const Team& team) {
+    ConvJob job = n_.conv_job(index, stage, pass_, pass_.images, false, n_.workers_[team.id]);
+    job.x = tape_.activations[tensor].data();
+    job.y = tape_.raw[index].data();
+    n_.kernels_.conv(job, team);
+    team.sync();
+  }
+
+  /// The batch's statistics after a convolution, and the scale and shift that they make.
+  void measure(NormScale& into, int conv, const Size& size, const Team& team) {
+    into.measure(n_.kernels_, n_.convs_[conv], parameters_[conv], n_.shape_.epsilon, tape_.raw[conv].data(),
+                 pass_.images, size.pixels(), tape_.mean[conv].data(), tape_.var[conv].data(),
+                 tape_.values_per_channel[conv], sum_, team);
+  }
+
+  /// What is added before the activation; with a scale and a shift of its own where it has a BatchNorm.
+  struct Residual {
+    const float *data = nullptr, *scale = nullptr, *shift = nullptr;
+  };
+
+  /// BatchNorm as measured, residual and activation: from a convolution's result to a tensor of the tape.
+  void apply(int conv, int tensor, const Size& size, const Residual& residual, const Team& team) {
+    NormJob job = norm_job(conv, size);
+    job.residual = residual.data;
+    job.residual_scale = residual.scale;
+    job.residual_shift = residual.shift;
+    job.slope = n_.shape_.slope;
+    job.y = tape_.activations[tensor].data();
+    job.signs_out = signs(tensor);
+    n_.kernels_.batch_apply(job, team);
+    team.sync();
+  }
+
+  NormJob norm_job(int conv, const Size& size) const {
+    return {.images = pass_.images,
+            .channels = n_.convs_[conv].out,
+            .pixels = size.pixels(),
+            .z = tape_.raw[conv].data(),
+            .scale = scale_.scale(),
+            .shift = scale_.shift()};
+  }
+
+  char* signs(int tensor) { return n_.signs(tape_, tensor, pass_, 0); }
+
+  Network& n_;
+  const Pass& pass_;
+  const std::vector<ConvParameters>& parameters_;
+  const float* x_;
+  Tape& tape_;
+  float* out_;
+  TeamSum sum_;
+  NormScale scale_, shortcut_scale_;
+  Buffer before_pool_;
+};
+
 void Network::forward_norm(const Pass& pass, const std::vector<ConvParameters>& parameters, const float* x,
                            Tape& tape, float* out, const BatchSum& sum) {
   prepare(pass, false);
-  TeamSum team_sum(sum);
-  NormScale scale(stage_channels(3)), shortcut_scale(stage_channels(3));
-  Buffer before_pool = pool_->take(shape_.stem.pool ? tape.raw[0].size() : 0);
-  run_team(threads_, [&](const Team& team) {
-    Worker& worker = workers_[team.id];
-    const auto measure = [&](NormScale& into, int conv, int pixels) {
-      into.measure(kernels_, convs_[conv], parameters[conv], shape_.epsilon, tape.raw[conv].data(),
-                   pass.images, pixels, tape.mean[conv].data(), tape.var[conv].data(),
-                   tape.values_per_channel[conv], team_sum, team);
-    };
-    // Scale and shift alone: an activation of slope 1 is none.
-    const auto apply_to = [&](int conv, int pixels, float slope, float* y, char* signs_out) {
-      kernels_.batch_apply({.images = pass.images,
-                            .channels = convs_[conv].out,
-                            .pixels = pixels,
-                            .z = tape.raw[conv].data(),
-                            .scale = scale.scale(),
-                            .shift = scale.shift(),
-                            .slope = slope,
-                            .y = y,
-                            .signs_out = signs_out},
-                           team);
-      team.sync();
-    };
-    const auto apply = [&](int conv, int tensor, int pixels, const float* residual, bool residual_normed) {
-      kernels_.batch_apply({.images = pass.images,
-                            .channels = convs_[conv].out,
-                            .pixels = pixels,
-                            .z = tape.raw[conv].data(),
-                            .scale = scale.scale(),
-                            .shift = scale.shift(),
-                            .residual = residual,
-                            .residual_scale = residual_normed ? shortcut_scale.scale() : nullptr,
-                            .residual_shift = residual_normed ? shortcut_scale.shift() : nullptr,
-                            .slope = shape_.slope,
-                            .y = tape.activations[tensor].data(),
-                            .signs_out = signs(tape, tensor, pass, 0)},
-                           team);
-      team.sync();
-    };
-    StemJob stem = stem_job(pass, pass.images, worker);
-    stem.x = x;
-    stem.y = tape.raw[0].data();
-    kernels_.stem(stem, team);
-    team.sync();
-    const Size stem_out = stem_size(pass);
-    measure(scale, 0, stem_out.pixels());
-    if (shape_.stem.pool) {
-      // Normalised first: with a negative scale the largest value is another one.
-      apply_to(0, stem_out.pixels(), 1, before_pool.data(), nullptr);
-      kernels_.max_pool(
-          {.images = pass.images,
-           .height = stem_out.height,
-           .width = stem_out.width,
-           .channels = convs_[0].out,
-           .x = before_pool.data(),
-           .y = tape.activations[0].data(),
-           .origin = tape.origin.data(),
-           .epilogue = {.activate = true, .signs_out = signs(tape, 0, pass, 0), .slope = shape_.slope}},
-          team);
-      team.sync();
-    } else {
-      apply(0, 0, stem_out.pixels(), nullptr, false);
-    }
-    for (int b = 0; b < static_cast<int>(blocks_.size()); ++b) {
-      const BlockLayer& block = blocks_[b];
-      const bool down = block.shortcut >= 0;
-      const Size size = stage_size(block.stage, pass);
-      const auto conv = [&](int index, int tensor) {
-        ConvJob job = conv_job(index, block.stage, pass, pass.images, false, worker);
-        job.x = tape.activations[tensor].data();
-        job.y = tape.raw[index].data();
-        kernels_.conv(job, team);
-        team.sync();
-      };
-      if (!down) {
-        conv(block.conv1, 2 * b);
-      } else {
-        DownJob job = down_job(block, pass, pass.images, worker);
-        job.x = tape.activations[2 * b].data();
-        job.y = tape.raw[block.conv1].data();
-        job.shortcut = tape.raw[block.shortcut].data();
-        kernels_.down(job, team);
-        team.sync();
-        measure(shortcut_scale, block.shortcut, size.pixels());
-      }
-      measure(scale, block.conv1, size.pixels());
-      apply(block.conv1, 1 + 2 * b, size.pixels(), nullptr, false);
-      conv(block.conv2, 1 + 2 * b);
-      measure(scale, block.conv2, size.pixels());
-      apply(block.conv2, 2 + 2 * b, size.pixels(),
-            down ? tape.raw[block.shortcut].data() : tape.activations[2 * b].data(), down);
-    }
-    kernels_.pool(tape.activations.back().data(), pass.images, stage_channels(3), features(),
-                  stage_size(3, pass).pixels(), out, team);
-  });
-  pool_->give(std::move(before_pool));
-  team_sum.rethrow();
+  NormForward way(*this, pass, parameters, x, tape, out, sum);
+  run_team(threads_, [&](const Team& team) { way.run(team); });
+  way.rethrow();
 }
 
 /// The way back through the whole network with weight gradients: layer by layer, shared by a team.

@@ -71,7 +71,7 @@ int listen_at(const Launch& launch) {
     core::run_error("dist", fmt::format("the master's name '{}' is unknown; set MASTER_ADDR", launch.master));
   const int fd = ::socket(address->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (fd >= 0 && ::bind(fd, reinterpret_cast<const sockaddr*>(&address->storage), address->length) == 0 &&
       ::listen(fd, 1024) == 0)
     return fd;
@@ -120,8 +120,9 @@ c10::intrusive_ptr<c10d::Store> join_store(const Launch& launch, double seconds,
   }
 }
 
-/// Tells the others that this rank lives, and finds out when another one does not. Rank 0 looks at all
-/// ranks and publishes its verdict, the others look at that: one question a second each, whatever the number.
+/// Tells the others that this rank lives, and finds out when another one does not. Rank 0 looks at all the
+/// others, they look at it, since the store may be kept by torchrun and outlive it; who misses one publishes
+/// a verdict that all read. So each asks little, whatever the number of ranks.
 class Pulse {
  public:
   Pulse(const Launch& launch, const Deadlines& deadlines)
@@ -172,7 +173,8 @@ class Pulse {
     for (int64_t n = 0; !stop_ && verdict().empty(); ++n) {
       try {
         store_->set(key("beat", launch_.rank), bytes_of(std::to_string(n)));
-        if (launch_.rank == 0) examine();
+        for (int r = 1; launch_.rank == 0 && r < launch_.world; ++r) look_at(r);
+        if (launch_.rank != 0) look_at(0);
         if (store_->check({"verdict"})) judge(text_of(store_->get("verdict")));
         const std::scoped_lock lock(mutex_);
         heard_ = Clock::now();
@@ -184,21 +186,19 @@ class Pulse {
     ended_ = true;
   }
 
-  void examine() {
-    for (int r = 1; r < launch_.world; ++r) {
-      Seen& seen = seen_[static_cast<size_t>(r)];
-      std::string text;
-      if (store_->check({key("left", r)})) {
-        seen.when = Clock::now();  // it finished its work; nothing more is expected of it
-        continue;
-      }
-      if (store_->check({key("beat", r)})) text = text_of(store_->get(key("beat", r)));
-      if (text != seen.beat) seen = {text, Clock::now()};
-      if (seconds_since(seen.when) > deadlines_.silence)
-        store_->set("verdict", bytes_of(fmt::format("rank {} has not been heard of for {:.0f} s (killed, "
-                                                    "stopped, or its network is down)",
-                                                    r, deadlines_.silence)));
+  void look_at(int r) {
+    Seen& seen = seen_[static_cast<size_t>(r)];
+    std::string text;
+    if (store_->check({key("left", r)})) {
+      seen.when = Clock::now();  // it finished its work; nothing more is expected of it
+      return;
     }
+    if (store_->check({key("beat", r)})) text = text_of(store_->get(key("beat", r)));
+    if (text != seen.beat) seen = {text, Clock::now()};
+    if (seconds_since(seen.when) > deadlines_.silence)
+      store_->set("verdict", bytes_of(fmt::format("rank {} has not been heard of for {:.0f} s (killed, "
+                                                  "stopped, or its network is down)",
+                                                  r, deadlines_.silence)));
   }
 
   Launch launch_;

@@ -10,12 +10,12 @@ namespace ebclr::dist {
 
 /// This process among those that train together.
 struct Launch {
-  std::string launcher;  ///< "torchrun", "mpirun", "srun", "pmi" or "environment"
+  std::string launcher = {};  ///< "torchrun", "mpirun", "srun", "pmi" or "environment"
   int rank = 0, world = 1;
   int local_rank = 0, local_world = 1;  ///< among the processes of this host
-  std::string master;                   ///< host of rank 0
+  std::string master = {};              ///< host of rank 0
   uint16_t port = 0;                    ///< where it is met
-  std::string job;                      ///< distinguishes jobs and restarts that meet at the same port
+  std::string job = {};                 ///< distinguishes jobs and restarts that meet at the same port
   bool agent_store = false;             ///< torchrun's agent keeps the store: rank 0 must not open one
 };
 

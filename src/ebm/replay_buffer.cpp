@@ -11,7 +11,8 @@
 namespace ebclr::ebm {
 namespace {
 
-// n distinct numbers below `bound` in random order: Floyd's way, O(n) whatever the bound.
+// n distinct numbers below `bound`, any set of them as likely as any other (their order is not): Floyd's way,
+// O(n) whatever the bound.
 std::vector<int64_t> distinct_below(int64_t n, int64_t bound, core::Rng& rng) {
   std::unordered_set<int64_t> seen;
   std::vector<int64_t> out;

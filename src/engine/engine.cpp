@@ -263,8 +263,8 @@ class NativeBackend : public nn::EncoderBackend {
     }
     // (Images that the encoder refuses take the other way, which says so.)
     const int64_t patch = encoder_.options().stem == nn::Stem::kPatch ? 4 : 1;
-    return v.dim() == 4 && v.size(1) == encoder_.options().channels && v.size(2) >= 16 && v.size(3) >= 16 &&
-           v.size(2) % patch == 0 && v.size(3) % patch == 0 &&
+    return v.dim() == 4 && v.size(1) == encoder_.options().channels && v.size(2) >= nn::kSmallestSide &&
+           v.size(3) >= nn::kSmallestSide && v.size(2) % patch == 0 && v.size(3) % patch == 0 &&
            runs_here(v, parameters_of(encoder_, layers_)) && runs_here(v, head.parameters());
   }
 
@@ -316,10 +316,6 @@ class NativeBackend : public nn::EncoderBackend {
   bool has_bfloat16_chains() const override {
     const cpu::Kernels* kernels = cpu::bf16_kernels();
     return kernels != nullptr && kernels->lanes == state_->lanes;
-  }
-
-  std::size_t memory_bytes() const {
-    return state_->network.peak_bytes() + (state_->coarse != nullptr ? state_->coarse->peak_bytes() : 0);
   }
 
  private:
@@ -404,7 +400,7 @@ std::string obstacle(nn::Encoder& encoder, const EngineOptions& options, const c
   if (encoder.options().arch == "resnet50") return "resnet50 has bottleneck blocks, which have no kernels";
   return cpu::unsupported({.channels = static_cast<int>(encoder.options().channels),
                            .width = static_cast<int>(encoder.options().width)},
-                          16, 16);
+                          nn::kSmallestSide, nn::kSmallestSide);
 }
 
 }  // namespace
@@ -453,11 +449,6 @@ EngineChoice place(nn::Encoder& encoder, nn::Head* head, const Placement& placem
   if (placement.device.is_cpu()) return attach(encoder, placement.engine);
   encoder.set_backend(nullptr);
   return {false, "torch on " + placement.device.str()};
-}
-
-std::size_t memory_bytes(const nn::Encoder& encoder) {
-  const auto* native = dynamic_cast<const NativeBackend*>(encoder.backend());
-  return native != nullptr ? native->memory_bytes() : 0;
 }
 
 EngineOptions parse_engine(const std::string& name) {

@@ -45,9 +45,6 @@ EngineChoice place(nn::Encoder& encoder, nn::Head* head, const Placement& placem
 /// A stem as the kernels see it.
 cpu::StemShape stem_shape(nn::Stem stem);
 
-/// Most memory in bytes that the encoder's native engine has used so far; 0 without one.
-std::size_t memory_bytes(const nn::Encoder& encoder);
-
 /// auto, native or torch, or the native engine with one instruction set: amx, avx512 or avx2. Throws Error
 /// naming the choices.
 EngineOptions parse_engine(const std::string& name);

@@ -6,13 +6,13 @@
 #include <numeric>
 
 #include "core/rng.h"
+#include "eval/knn.h"
 
 namespace ebclr::eval {
 namespace {
 
 torch::Tensor directions_of(const torch::Tensor& features) {
-  const auto f = features.to(torch::kCPU, torch::kFloat32);
-  return f / f.norm(2, 1, true).clamp_min(1e-12);
+  return unit_rows(features.to(torch::kCPU, torch::kFloat32));
 }
 
 // k-means++: each further start is drawn in proportion to its distance from those already chosen.

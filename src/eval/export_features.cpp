@@ -71,13 +71,6 @@ Exported export_features(const run::Model& model, const data::ImageSet& set, con
   f.ranks = o.ranks;
   const auto features = eval::features(*model.encoder, set, f);
   if (o.ranks->rank() != 0) return {set.size(), features.size(1), {}};
-  if (o.out.has_parent_path()) {
-    std::error_code error;
-    fs::create_directories(o.out.parent_path(), error);
-    if (error)
-      core::usage_error("embed",
-                        fmt::format("cannot create {} ({})", o.out.parent_path().string(), error.message()));
-  }
   const auto beside = [&](const char* extension) { return fs::path(o.out).replace_extension(extension); };
   core::write_npy(o.out, features);
   write_names(beside(".files.txt"), set);

@@ -7,8 +7,10 @@
 #include <memory>
 
 #include "core/error.h"
+#include "data/folder.h"
 #include "data/image_cache.h"
 #include "dist/rows.h"
+#include "run/config.h"
 
 namespace ebclr::eval {
 namespace {
@@ -31,7 +33,6 @@ class Frozen {
 };
 
 constexpr int64_t kRelease = 4096;  // mapped images after which their pages are given back
-constexpr int64_t kSmallest = 16;   // side of an image that survives the encoder's strides
 
 }  // namespace
 
@@ -73,11 +74,11 @@ Adapted adapt(data::ImageSet set, int64_t channels, const std::vector<int64_t>& 
   Adapted out{std::move(set), {}};
   if (out.set.size() == 0) return out;
   const int64_t height = out.set.height(), width = out.set.width();
-  if (height < kSmallest || width < kSmallest) {
+  if (height < nn::kSmallestSide || width < nn::kSmallestSide) {
     core::usage_error(
         "eval", fmt::format("images of '{}' are {} x {}; the encoder reads {} x {} or larger (of a folder: "
                             "data.image_size)",
-                            out.set.name, width, height, kSmallest, kSmallest));
+                            out.set.name, width, height, nn::kSmallestSide, nn::kSmallestSide));
   }
   if (out.set.channels() == 1 && channels == 3) {
     out.set.pixels = out.set.pixels.expand({-1, 3, -1, -1}).contiguous();
@@ -145,6 +146,18 @@ KnnMonitor make_knn_monitor(const data::ImageSet& train, const data::ImageSet& t
     const Labelled asked{features(encoder, sets->test), sets->test.labels};
     return knn_score(known, asked, classes, knn).accuracy;
   };
+}
+
+KnnMonitor monitor_of(const run::Config& config, const data::ImageSet& train, const data::ImageSet& test,
+                      int threads) {
+  const auto& m = config.monitor;
+  if (m.knn_every == 0) return {};
+  const KnnMonitorOptions options{.train = m.train, .test = m.test, .seed = config.train.seed};
+  if (m.probe.empty()) return make_knn_monitor(train, test, options);
+  const auto probe = data::load_probe(
+      m.probe, {.image_size = train.height(), .grayscale = train.channels() == 1, .threads = threads},
+      config.train.seed);
+  return make_knn_monitor(probe.train, probe.test, options);
 }
 
 }  // namespace ebclr::eval

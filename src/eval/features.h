@@ -15,6 +15,10 @@
 #include "eval/metrics.h"
 #include "nn/encoder.h"
 
+namespace ebclr::run {
+struct Config;
+}
+
 namespace ebclr::eval {
 
 struct FeatureOptions {
@@ -59,5 +63,9 @@ using KnnMonitor = std::function<double(nn::Encoder&)>;
 /// begins.
 KnnMonitor make_knn_monitor(const data::ImageSet& train, const data::ImageSet& test,
                             const KnnMonitorOptions& options = {});
+/// The monitor that a configuration asks for: by the labelled images of its probe, read by so many threads,
+/// else by the run's own. Empty where it asks for none.
+KnnMonitor monitor_of(const run::Config& config, const data::ImageSet& train, const data::ImageSet& test,
+                      int threads = 0);
 
 }  // namespace ebclr::eval

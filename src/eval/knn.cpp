@@ -96,10 +96,6 @@ void check_search(const torch::Tensor& train, const torch::Tensor& queries, cons
   }
 }
 
-torch::Tensor unit_rows(const torch::Tensor& x) {
-  return x / x.norm(2, 1, true).clamp_min(1e-12);
-}
-
 /// A power of two that brings both below 2^40, so that squares and sums stay finite in single precision;
 /// 1 for features of any ordinary size.
 float shrinking(const torch::Tensor& a, const torch::Tensor& b) {
@@ -158,6 +154,10 @@ KnnOptions knn_protocol(std::string_view name) {
 std::string label(const KnnOptions& o) {
   return o.cosine ? fmt::format("K {}, cosine, T {}", o.k, o.temperature)
                   : fmt::format("K {}, 1/L2 distance", o.k);
+}
+
+torch::Tensor unit_rows(const torch::Tensor& rows) {
+  return rows / rows.norm(2, 1, true).clamp_min(1e-12);
 }
 
 Neighbours nearest_neighbours(const torch::Tensor& train, const torch::Tensor& queries,

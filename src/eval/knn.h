@@ -32,6 +32,9 @@ struct Neighbours {
   torch::Tensor values;   ///< double [M, K]: distances, or similarities when cosine
 };
 
+/// Rows [N, D] at unit length; rows of zeros stay as they are.
+torch::Tensor unit_rows(const torch::Tensor& rows);
+
 /// Finds neighbours exactly. Candidates come from blocked matrix products in single precision; they are then
 /// measured again directly in double precision, so that neither block sizes nor threads show in the result.
 /// Train float [N, D], queries float [M, D]. Memory beyond the input: a prepared copy of

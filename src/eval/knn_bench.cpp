@@ -38,9 +38,7 @@ KnnBench bench_knn(const torch::Tensor& train, const torch::Tensor& queries, con
 #ifdef EBCLR_FAISS
     // Both pay for preparing the train rows; normalisation is part of a cosine search.
     start = Clock::now();
-    auto unit = [&](const torch::Tensor& t) {
-      return options.cosine ? (t / t.norm(2, 1, true).clamp_min(1e-12)).contiguous() : t;
-    };
+    auto unit = [&](const torch::Tensor& t) { return options.cosine ? unit_rows(t).contiguous() : t; };
     const auto rows = unit(x), asked = unit(y);
     faiss::IndexFlat index(x.size(1), options.cosine ? faiss::METRIC_INNER_PRODUCT : faiss::METRIC_L2);
     index.add(rows.size(0), rows.data_ptr<float>());

@@ -9,20 +9,13 @@
 #include "eval/knn.h"
 
 namespace ebclr::eval {
-namespace {
-
-torch::Tensor unit(const torch::Tensor& features) {
-  return features / features.norm(2, 1, true).clamp_min(1e-12);
-}
-
-}  // namespace
 
 FeatureDistances::FeatureDistances(const torch::Tensor& train, int64_t k) : k_(k) {
   torch::NoGradGuard no_grad;
   if (train.dim() != 2 || train.size(0) < 2)
     core::usage_error("eval.outliers", "distances need the features of at least two training images");
   k_ = std::min(k_, train.size(0) - 1);
-  train_ = unit(train.to(torch::kCPU, torch::kFloat32)).contiguous();
+  train_ = unit_rows(train.to(torch::kCPU, torch::kFloat32)).contiguous();
   const auto rows = train_.to(torch::kFloat64);
   mean_ = rows.mean(0);
   const auto x = rows - mean_;
@@ -36,13 +29,13 @@ FeatureDistances::FeatureDistances(const torch::Tensor& train, int64_t k) : k_(k
 torch::Tensor FeatureDistances::neighbour(const torch::Tensor& features, bool known) const {
   KnnOptions options;
   options.k = known ? k_ + 1 : k_;
-  const auto queries = unit(features.to(torch::kCPU, torch::kFloat32)).contiguous();
+  const auto queries = unit_rows(features.to(torch::kCPU, torch::kFloat32)).contiguous();
   return nearest_neighbours(train_, queries, options).values.select(1, options.k - 1).contiguous();
 }
 
 torch::Tensor FeatureDistances::mahalanobis(const torch::Tensor& features) const {
   torch::NoGradGuard no_grad;
-  const auto x = unit(features.to(torch::kCPU, torch::kFloat32)).to(torch::kFloat64) - mean_;
+  const auto x = unit_rows(features.to(torch::kCPU, torch::kFloat32)).to(torch::kFloat64) - mean_;
   const auto white = torch::linalg_solve_triangular(cholesky_, x.t(), /*upper=*/false);  // [D, M]
   return white.square().sum(0).sqrt();
 }

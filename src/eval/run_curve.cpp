@@ -12,17 +12,27 @@
 namespace ebclr::eval {
 namespace {
 
-std::vector<run::CheckpointInfo> checkpoints_of(const run::Run& run, CurvePoints which) {
-  auto all = run.checkpoints();
-  if (which == CurvePoints::kAll) return all;
+/// A checkpoint to judge, and the epochs behind it.
+struct Judged {
+  run::CheckpointInfo checkpoint;
+  double epochs = 0;
+};
+
+// At 0 stands the untrained encoder alone.
+std::vector<Judged> checkpoints_of(const run::Run& run, CurvePoints which) {
+  const auto all = run.checkpoints();
   const auto& config = run.config();
-  const int64_t every = config.checkpoint.keep_every;
-  std::erase_if(all, [&](const run::CheckpointInfo& c) {
-    const auto& p = c.position;
+  const int64_t every = config.checkpoint.keep_every, steps = steps_of_epoch(all);
+  const auto wanted = [&](const run::Position& p) {
+    if (which == CurvePoints::kAll) return true;
     const bool kept = every > 0 && p.epoch % every == 0;
-    return p.batch != 0 || p.epoch == 0 || !(kept || p.epoch == config.train.epochs);
-  });
-  return all;
+    return p.batch == 0 && (kept || p.epoch == config.train.epochs);
+  };
+  std::vector<Judged> out;
+  for (const auto& c : all)
+    if (const double epochs = epochs_of(c.position, steps); epochs > 0 && wanted(c.position))
+      out.push_back({c, epochs});
+  return out;
 }
 
 std::string schedule_of(const run::Run& run) {
@@ -31,11 +41,14 @@ std::string schedule_of(const run::Run& run) {
 
 }  // namespace
 
-double epochs_of(const run::Position& at) {
-  const double batches = at.step > 0 && at.epoch > 0
-                             ? static_cast<double>(at.step - at.batch) / static_cast<double>(at.epoch)
-                             : 0;
-  const double part = batches > 0 ? static_cast<double>(at.batch) / batches : 0;
+int64_t steps_of_epoch(const std::vector<run::CheckpointInfo>& checkpoints) {
+  for (const auto& [file, at] : checkpoints)
+    if (at.epoch > 0 && at.step > at.batch) return (at.step - at.batch) / at.epoch;
+  return 0;
+}
+
+double epochs_of(const run::Position& at, int64_t per_epoch) {
+  const double part = per_epoch > 0 ? static_cast<double>(at.batch) / static_cast<double>(per_epoch) : 0;
   return static_cast<double>(at.epoch) + part;
 }
 
@@ -61,12 +74,12 @@ RunCurves curve_of_run(const run::Run& run, const CurveOptions& o) {
   if (checkpoints.empty())
     core::run_error("eval.curve", fmt::format("{}: has no checkpoint of a whole epoch to judge",
                                               run.folder().root.string()));
-  auto first = run.load(checkpoints.front().file);
+  auto first = run.load(checkpoints.front().checkpoint.file);
   const auto sets = make_eval_sets(run::load_images(run.folder(), o.data), first.encoder->options().channels,
                                    first.image_shape, o.grayscale);
   RunCurves out;
   out.notes = sets.notes;
-  const auto point = [&](const std::string& name, run::Model& model, const run::Position& at) {
+  const auto point = [&](const std::string& name, run::Model& model, const run::Position& at, double epochs) {
     engine::place(*model.encoder, model.head.get(), o.placement);
     auto rows = judge(encoder_subject(name, model, sets, o.progress), sets.classes, o.judging, o.progress);
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -82,8 +95,8 @@ RunCurves curve_of_run(const run::Run& run, const CurveOptions& o) {
                               .settings = settings_of(o, row.judge, row.protocol),
                               .schedule = schedule_of(run)});
       }
-      out.curves[i].points.push_back({epochs_of(at), at.seconds, at.forward_units, row.score.accuracy,
-                                      row.score.correct, row.score.total});
+      out.curves[i].points.push_back(
+          {epochs, at.seconds, at.forward_units, row.score.accuracy, row.score.correct, row.score.total});
       out.rows[i].push_back(std::move(row));
     }
   };
@@ -92,11 +105,11 @@ RunCurves curve_of_run(const run::Run& run, const CurveOptions& o) {
     if (o.on_point) o.on_point(i, points);
     if (i == 0) {
       auto model = untrained_model(run, sets);
-      point("untrained encoder", model, {});
+      point("untrained encoder", model, {}, 0);
     } else {
-      const auto& c = checkpoints[i - 1];
-      auto model = run.load(c.file);
-      point(fmt::format("epoch {}", c.position.epoch), model, c.position);
+      const auto& [checkpoint, epochs] = checkpoints[i - 1];
+      auto model = run.load(checkpoint.file);
+      point(fmt::format("epoch {:g}", epochs), model, checkpoint.position, epochs);
     }
   }
   return out;

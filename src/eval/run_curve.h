@@ -15,7 +15,7 @@ namespace ebclr::eval {
 
 /// Which checkpoints are judged.
 enum class CurvePoints {
-  kAll,   ///< every readable one
+  kAll,   ///< every readable one that says how many epochs it has seen
   kKept,  ///< whole epochs that training keeps for good, and the last: the same for equal configurations
 };
 
@@ -40,8 +40,11 @@ struct RunCurves {
 /// Judges a run from end to end; throws Error when it has no checkpoint. Writes nothing.
 RunCurves curve_of_run(const run::Run& run, const CurveOptions& options);
 
-/// Epochs of a position, with a part for the batches of one that is not over.
-double epochs_of(const run::Position& position);
+/// Steps of an epoch of a run, from any checkpoint beyond its first epoch; 0: there is none.
+int64_t steps_of_epoch(const std::vector<run::CheckpointInfo>& checkpoints);
+/// Epochs of a position, with a part for the batches of one that is not over, of so many steps; 0 inside a
+/// first epoch where these are not known.
+double epochs_of(const run::Position& position, int64_t per_epoch);
 
 /// How a judge is set, in words that are equal when and only when its figures can be compared.
 std::string settings_of(const CurveOptions& options, const std::string& judge, const std::string& protocol);

@@ -2,7 +2,7 @@
 
 #include <torch/torch.h>
 
-#include <algorithm>
+#include <utility>
 
 #include "core/rng.h"
 #include "data/catalog.h"
@@ -89,15 +89,17 @@ std::vector<Strangers> make_strangers(const data::ImageSet& own_set, const Stran
   add("blurred", blurred(own));
   add("shuffled", shuffled(own, o.seed));
   const auto known = data::catalog(o.data_root);
-  for (const char* name : {"mnist", "fmnist", "cifar10", "cifar100"}) {
-    const auto entry =
-        std::find_if(known.begin(), known.end(), [&](const auto& e) { return e.name == name; });
-    if (own_set.name == name || entry == known.end() || !entry->present) continue;
+  std::string own_images = own_set.name;
+  for (const auto& e : known)
+    if (e.name == own_set.name) own_images = e.images;
+  for (const auto& e : known) {
+    if (e.folder.empty() || !e.present) continue;  // shapes are drawn above
+    if (e.name != e.images || e.name == own_images) continue;
     auto test =
         data::load(
-            {.source = name, .data_root = o.data_root, .seed = o.seed, .limit = 1, .limit_test = o.count})
+            {.source = e.name, .data_root = o.data_root, .seed = o.seed, .limit = 1, .limit_test = o.count})
             .test;
-    add(name, in_shape_of(own, std::move(test)));
+    add(e.name, in_shape_of(own, std::move(test)));
   }
   return out;
 }

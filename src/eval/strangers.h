@@ -24,9 +24,8 @@ struct StrangerOptions {
   uint64_t seed = 0;
 };
 
-/// Drawn shapes, uniform noise, own images blurred, own images with their sixteen tiles shuffled, and those
-/// of mnist, fmnist, cifar10 and cifar100 that are on this disk and not the run's own, resized and coloured
-/// as `own`.
+/// Drawn shapes, uniform noise, own images blurred, own images with their sixteen tiles shuffled, and the
+/// named sets that are on this disk and do not have the run's own images, resized and coloured as `own`.
 std::vector<Strangers> make_strangers(const data::ImageSet& own, const StrangerOptions& options);
 
 /// Scores of the images of one set, the higher the stranger: double [N] each.

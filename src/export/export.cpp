@@ -161,7 +161,6 @@ Exported export_network(const Network& network, Format format, const Metadata& m
   const bool encoder_training = network.encoder.is_training(), head_training = network.head.is_training();
   network.encoder.eval();
   network.head.eval();
-  if (out.has_parent_path()) fs::create_directories(out.parent_path());
   const auto plain = written_out(network.encoder);
   const Network written{plain ? *plain : network.encoder,
                         network.head,

@@ -221,8 +221,6 @@ std::string write_cache(const fs::path& file, const std::string& key, double acc
   content.metadata = {
       {"key", key}, {"digest", digest_of(content)}, {"accuracy", fmt::format("{}", accuracy)}};
   try {
-    std::error_code ec;
-    fs::create_directories(file.parent_path(), ec);
     core::write_safetensors(file, content);
   } catch (const core::Error& e) {
     return e.what();

@@ -106,8 +106,4 @@ double distance_deviation(const FrechetReference& reference, const std::vector<M
   return std::sqrt((n - 1) / n * squares);
 }
 
-double frechet_distance(const Gaussian& a, const Gaussian& b) {
-  return FrechetReference(a).distance(b);
-}
-
 }  // namespace ebclr::fid

@@ -55,7 +55,4 @@ class FrechetReference {
 /// (delete-a-group jackknife). NaN below two parts.
 double distance_deviation(const FrechetReference& reference, const std::vector<Moments>& parts);
 
-/// The same for one pair.
-double frechet_distance(const Gaussian& a, const Gaussian& b);
-
 }  // namespace ebclr::fid

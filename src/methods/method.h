@@ -152,7 +152,6 @@ class Method {
   void train(bool on = true);
 
   nn::Encoder& encoder() { return *encoder_; }
-  std::shared_ptr<nn::Encoder> shared_encoder() { return encoder_; }
   /// All encoders, the momentum ones included; each may get a faster backend.
   std::vector<std::shared_ptr<nn::Encoder>> encoders();
   nn::Head& head() { return *head_; }

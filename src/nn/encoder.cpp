@@ -67,10 +67,6 @@ torch::Tensor convolve(const torch::nn::Conv2d& conv, const PlainConv& plain, co
 
 }  // namespace
 
-int64_t stem_stride(Stem stem) {
-  return stem == Stem::kCifar ? 1 : 4;
-}
-
 double slope_of(Activation activation) {
   return activation == Activation::kLeakyRelu ? kLeakySlope : 0.0;
 }
@@ -195,9 +191,9 @@ torch::Tensor Encoder::run_stages(torch::Tensor h, size_t first, size_t last) {
 torch::Tensor Encoder::forward(const torch::Tensor& x) {
   TORCH_CHECK(x.dim() == 4 && x.size(1) == options_.channels, "encoder expects [N, ", options_.channels,
               ", H, W], got ", x.sizes());
-  if (x.size(2) < 16 || x.size(3) < 16)
-    core::usage_error("nn.encoder",
-                      fmt::format("images of {}x{} are too small; 16x16 is the least", x.size(3), x.size(2)));
+  if (x.size(2) < kSmallestSide || x.size(3) < kSmallestSide)
+    core::usage_error("nn.encoder", fmt::format("images of {}x{} are too small; {}x{} is the least",
+                                                x.size(3), x.size(2), kSmallestSide, kSmallestSide));
   if (options_.stem == Stem::kPatch && (x.size(2) % 4 != 0 || x.size(3) % 4 != 0))
     core::usage_error("nn.encoder", fmt::format("images of {}x{} do not divide into the 4x4 patches of "
                                                 "encoder.stem patch; choose a size that is a multiple of 4",
@@ -258,26 +254,6 @@ std::shared_ptr<Encoder> Encoder::folded() {
     target[i].conv->bias.copy_(bias);
   }
   return plain;
-}
-
-Norm parse_norm(const std::string& name) {
-  if (name == "none") return Norm::kNone;
-  if (name == "batch") return Norm::kBatch;
-  if (name == "sws") return Norm::kSws;
-  core::usage_error("nn.encoder", fmt::format("unknown encoder.norm '{}'; choose none, batch or sws", name));
-}
-
-Activation parse_activation(const std::string& name) {
-  if (name == "leaky_relu") return Activation::kLeakyRelu;
-  if (name == "relu") return Activation::kRelu;
-  core::usage_error("nn.encoder",
-                    fmt::format("unknown encoder.activation '{}'; choose leaky_relu or relu", name));
-}
-
-Init parse_init(const std::string& name) {
-  if (name == "torch") return Init::kTorch;
-  if (name == "residual") return Init::kResidual;
-  core::usage_error("nn.encoder", fmt::format("unknown encoder.init '{}'; choose torch or residual", name));
 }
 
 Stem parse_stem(const std::string& name) {

@@ -31,8 +31,10 @@ enum class Init { kTorch, kResidual };
 /// quarter of the side.
 enum class Stem { kCifar, kImagenet, kPatch };
 
-/// Negative slope of the leaky ReLU of the paper.
+/// Negative slope of the leaky ReLU, that of the released code; the paper gives none.
 inline constexpr double kLeakySlope = 0.2;
+/// Least height and width of an image that survives the strides.
+inline constexpr int64_t kSmallestSide = 16;
 
 struct EncoderOptions {
   std::string arch = "resnet18";  ///< resnet18, resnet34 or resnet50
@@ -44,9 +46,6 @@ struct EncoderOptions {
   double skip = 0;           ///< kSws: first factor of each residual branch
   Stem stem = Stem::kCifar;
 };
-
-/// Side of the first stage is the image's divided by this (rounded up for kImagenet).
-int64_t stem_stride(Stem stem);
 
 /// Negative slope of an activation (0 for ReLU).
 double slope_of(Activation activation);
@@ -128,7 +127,7 @@ class Encoder : public torch::nn::Module {
   /// Weights are drawn from `seed` alone.
   Encoder(const EncoderOptions& options, uint64_t seed);
 
-  /// x [N, C, H, W] in [-1, 1], H and W from 16, multiples of 4 with Stem::kPatch -> features [N,
+  /// x [N, C, H, W] in [-1, 1], H and W from kSmallestSide, multiples of 4 with Stem::kPatch -> features [N,
   /// feature_dim()].
   torch::Tensor forward(const torch::Tensor& x);
   /// The plain torch path, whatever backend is set.
@@ -212,8 +211,10 @@ struct Networks {
   std::shared_ptr<Head> head;
 };
 
-/// Both with their first weights. The head reads what the encoder gives; a hidden width of 0 is that width.
-Networks make_networks(const EncoderOptions& encoder, HeadOptions head, uint64_t seed);
+/// A head that reads so many features; a hidden width of 0 is that width.
+HeadOptions fitted(HeadOptions head, int64_t features);
+/// Both with their first weights, the head fitted to what the encoder gives.
+Networks make_networks(const EncoderOptions& encoder, const HeadOptions& head, uint64_t seed);
 
 /// While alive, no parameter of the modules asks for a gradient: sampling computes input gradients only.
 class FreezeParameters {
@@ -234,10 +235,7 @@ std::vector<std::pair<std::string, torch::Tensor>> state_of(const torch::nn::Mod
 /// Copies parameters and buffers of `from` into `to` (same structure).
 void copy_state(const torch::nn::Module& from, torch::nn::Module& to);
 
-/// Norm, activation, init and stem by their configuration names; throws Error naming the choices.
-Norm parse_norm(const std::string& name);
-Activation parse_activation(const std::string& name);
-Init parse_init(const std::string& name);
+/// A stem by its configuration name; throws Error naming the choices.
 Stem parse_stem(const std::string& name);
 
 }  // namespace ebclr::nn

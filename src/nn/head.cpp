@@ -44,12 +44,16 @@ torch::Tensor Head::forward(torch::Tensor x) {
   return x;
 }
 
-Networks make_networks(const EncoderOptions& encoder, HeadOptions head, uint64_t seed) {
+HeadOptions fitted(HeadOptions head, int64_t features) {
+  head.in = features;
+  if (head.hidden <= 0) head.hidden = features;
+  return head;
+}
+
+Networks make_networks(const EncoderOptions& encoder, const HeadOptions& head, uint64_t seed) {
   Networks out;
   out.encoder = std::make_shared<Encoder>(encoder, seed);
-  head.in = out.encoder->feature_dim();
-  if (head.hidden <= 0) head.hidden = head.in;
-  out.head = std::make_shared<Head>(head, seed);
+  out.head = std::make_shared<Head>(fitted(head, out.encoder->feature_dim()), seed);
   return out;
 }
 

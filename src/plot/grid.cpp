@@ -131,14 +131,6 @@ void check_png_name(const std::filesystem::path& path) {
 void write_png(const std::filesystem::path& path, const Image& image) {
   check_png_name(path);
   const auto bytes = encode_png(image);
-  if (path.has_parent_path()) {
-    std::error_code error;
-    std::filesystem::create_directories(path.parent_path(), error);
-    if (error) {
-      core::usage_error("plot", "cannot create folder " + path.parent_path().string() + " (" +
-                                    error.message() + "); choose another place for the picture");
-    }
-  }
   core::AtomicFile file(path, "plot");
   file.write(bytes);
   file.commit();

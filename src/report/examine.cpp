@@ -175,6 +175,7 @@ Examination examine(const RunRecord& record, const ExamineOptions& options) {
   data::TrainTest sets;
   auto source = record.run.config().data;
   if (!options.data_root.empty()) source.data_root = options.data_root;
+  if (!options.data.empty() && run::is_moved(record.run, options.data)) source.source = options.data;
   if (!attempt("no confusion matrix and no map", [&] {
         model = record.run.load("last");
         engine::place(*model.encoder, model.head.get(), options.placement);

@@ -17,6 +17,7 @@ struct ExamineOptions {
   int64_t map_images = 500;           ///< on the map; 0: no map
   int64_t sheet_images = 5000;        ///< that neighbours and groups are looked for in; 0: no sheets
   std::string data_root = {};         ///< empty: the run's
+  std::string data = {};              ///< where the folder of images of runs that had it lies now
   uint64_t seed = 0;                  ///< of the choice of images
   engine::Placement placement = {};
   std::function<void(const std::string&, double)> progress = {};

@@ -16,17 +16,9 @@ namespace ebclr::report {
 namespace {
 
 namespace fs = std::filesystem;
+using core::number_of;
+using core::text_of;
 using nlohmann::json;
-
-std::string text_of(const json& j, const char* key) {
-  const auto it = j.find(key);
-  return it != j.end() && it->is_string() ? it->get<std::string>() : std::string();
-}
-
-double number_of(const json& j, const char* key) {
-  const auto it = j.find(key);
-  return it != j.end() && it->is_number() ? it->get<double>() : std::numeric_limits<double>::quiet_NaN();
-}
 
 /// As a count; 0 for what is none.
 int64_t whole(double v) {
@@ -41,10 +33,8 @@ std::vector<eval::CurvePoint> points_of(const json& list, size_t& damaged) {
       ++damaged;
       continue;
     }
-    const auto or_zero = [](double v) { return std::isfinite(v) ? v : 0.0; };
-    out.push_back({number_of(p, "epoch"), or_zero(number_of(p, "seconds")),
-                   or_zero(number_of(p, "forward_units")), number_of(p, "accuracy"),
-                   whole(number_of(p, "correct")), whole(number_of(p, "total"))});
+    out.push_back({number_of(p, "epoch"), number_of(p, "seconds", 0), number_of(p, "forward_units", 0),
+                   number_of(p, "accuracy"), whole(number_of(p, "correct")), whole(number_of(p, "total"))});
   }
   return out;
 }

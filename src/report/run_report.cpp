@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <set>
 
@@ -411,18 +410,10 @@ void say_provenance(Page& page, const std::vector<RunRecord>& runs) {
 }  // namespace
 
 std::string describe_machine() {
-  std::string model = "unknown processor";
-  std::ifstream cpu("/proc/cpuinfo");
-  for (std::string line; std::getline(cpu, line);) {
-    const auto colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) {
-      model = line.substr(colon + 2);
-      break;
-    }
-  }
   const double memory =
       static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
-  return fmt::format("{}, {} cores, {} of memory", model, core::available_cores(), core::human_bytes(memory));
+  return fmt::format("{}, {} cores, {} of memory", core::processor_name(), core::available_cores(),
+                     core::human_bytes(memory));
 }
 
 namespace {

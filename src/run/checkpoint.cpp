@@ -111,31 +111,44 @@ std::string clock_text(const fs::path& folder) {
   }
 }
 
-// The training clock of a checkpoint; the last line about it counts.
-double seconds_of(const fs::path& folder, const CheckpointId& id) {
-  double seconds = 0;
-  std::istringstream in(clock_text(folder));
-  for (std::string line; std::getline(in, line);) {
-    const auto j = core::parse_json(line);
-    const auto is = [&](const char* key, int64_t value) {
-      return j.contains(key) && j[key].is_number_integer() && j[key].get<int64_t>() == value;
-    };
-    if (j.is_object() && is("step", id.step) && is("rollbacks", id.rollbacks) && j.contains("seconds") &&
-        j["seconds"].is_number())
-      seconds = j["seconds"].get<double>();
+/// The training clocks of all checkpoints of a folder; the last line about one counts.
+class Clocks {
+ public:
+  explicit Clocks(const fs::path& folder) {
+    std::istringstream in(clock_text(folder));
+    for (std::string line; std::getline(in, line);) {
+      const auto j = core::parse_json(line);
+      const auto whole = [&](const char* key) { return j.contains(key) && j[key].is_number_integer(); };
+      if (j.is_object() && whole("step") && whole("rollbacks") && j.contains("seconds") &&
+          j["seconds"].is_number())
+        seconds_[{j["rollbacks"].get<int64_t>(), j["step"].get<int64_t>()}] = j["seconds"].get<double>();
+    }
   }
-  return seconds;
-}
+  double of(const CheckpointId& id) const {
+    const auto it = seconds_.find(id);
+    return it == seconds_.end() ? 0 : it->second;
+  }
 
-// Version 1.0 kept the clock in the checkpoint.
-Position to_position(const nlohmann::json& j, const fs::path& folder) {
-  const auto whole = [&](const char* key) { return j.at(key).get_ref<const int64_t&>(); };  // 1.5 throws
+ private:
+  std::map<CheckpointId, double> seconds_;
+};
+
+// The clock apart; version 0.1.0 kept it in the checkpoint.
+Position to_position(const nlohmann::json& j) {
+  const auto whole = [&](const char* key) { return core::whole_number(j.at(key)); };
   Position p{.step = whole("step"),
              .epoch = whole("epoch"),
              .batch = whole("batch"),
              .forward_units = j.at("forward_units"),
              .rollbacks = whole("rollbacks")};
-  p.seconds = j.contains("seconds") ? j["seconds"].get<double>() : seconds_of(folder, {p.rollbacks, p.step});
+  if (j.contains("seconds")) p.seconds = j["seconds"].get<double>();
+  return p;
+}
+
+Position to_position(const nlohmann::json& j, const CheckpointFile& file) {
+  auto p = to_position(j);
+  if (!j.contains("seconds"))
+    p.seconds = file.seconds ? *file.seconds : Clocks(file.path.parent_path()).of({p.rollbacks, p.step});
   return p;
 }
 
@@ -208,7 +221,10 @@ void write_checkpoint(const fs::path& folder, const Snapshot& snapshot) {
   core::write_safetensors(folder / name_of("step", p.step, p.rollbacks), content);
 }
 
-std::vector<CheckpointFile> list_checkpoints(const fs::path& folder) {
+namespace {
+
+// Without their clocks.
+std::vector<CheckpointFile> list_files(const fs::path& folder) {
   std::vector<CheckpointFile> files;
   std::map<CheckpointId, BufferFiles> buffers;
   std::error_code ec;
@@ -226,6 +242,16 @@ std::vector<CheckpointFile> list_checkpoints(const fs::path& folder) {
   std::sort(files.begin(), files.end(), [](const auto& a, const auto& b) {
     return std::tie(a.rollbacks, a.step) < std::tie(b.rollbacks, b.step);
   });
+  return files;
+}
+
+}  // namespace
+
+std::vector<CheckpointFile> list_checkpoints(const fs::path& folder) {
+  auto files = list_files(folder);
+  if (files.empty()) return files;
+  const Clocks clocks(folder);
+  for (auto& file : files) file.seconds = clocks.of(file.id());
   return files;
 }
 
@@ -316,7 +342,7 @@ Snapshot read_checkpoint(const CheckpointFile& file, bool with_buffer, const Slo
     core::usage_error(kCheckpointComponent, fmt::format("{}: its state is incomplete", file.path.string()));
   };
   try {
-    out.position = to_position(state.at("position"), file.path.parent_path());
+    out.position = to_position(state.at("position"), file);
     out.small = state.at("small");
   } catch (const nlohmann::json::exception&) {
     incomplete();
@@ -333,22 +359,10 @@ core::SafeTensors read_buffer(const CheckpointFile& file) {
   return state.contains("buffer") ? read_slots(file, state["buffer"], {}, slots) : core::SafeTensors{};
 }
 
-std::optional<Snapshot> read_newest(const fs::path& folder, std::vector<std::string>& notes) {
-  auto files = list_checkpoints(folder);
-  for (auto it = files.rbegin(); it != files.rend(); ++it) {
-    try {
-      return read_checkpoint(*it, true);
-    } catch (const core::Error& e) {
-      notes.push_back(fmt::format("{}; trying the checkpoint before it", e.what()));
-    }
-  }
-  return std::nullopt;
-}
-
 Position read_position(const CheckpointFile& file) {
   try {
     return to_position(parse_state(core::read_safetensors_metadata(file.path), file.path).at("position"),
-                       file.path.parent_path());
+                       file);
   } catch (const nlohmann::json::exception&) {
     core::usage_error(kCheckpointComponent, fmt::format("{}: its state is incomplete", file.path.string()));
   }
@@ -359,9 +373,12 @@ namespace {
 bool is_milestone(const CheckpointFile& file, int64_t every_epochs) {
   if (every_epochs <= 0) return false;
   try {
-    const auto p = read_position(file);
+    const auto state = parse_state(core::read_safetensors_metadata(file.path), file.path);
+    const auto p = to_position(state.at("position"));
     return p.batch == 0 && p.epoch > 0 && p.epoch % every_epochs == 0;
   } catch (const core::Error&) {  // a damaged old one is of no use
+    return false;
+  } catch (const nlohmann::json::exception&) {
     return false;
   }
 }
@@ -373,11 +390,10 @@ void sweep(const fs::path& folder) {
   std::error_code ec;
   std::vector<fs::path> stray;
   std::set<fs::path> of_checkpoints;
-  for (const auto& file : list_checkpoints(folder))
-    of_checkpoints.insert(file.buffer.begin(), file.buffer.end());
+  for (const auto& file : list_files(folder)) of_checkpoints.insert(file.buffer.begin(), file.buffer.end());
   for (const auto& entry : fs::directory_iterator(folder, ec)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with("step-") && name.ends_with(".tmp")) stray.push_back(entry.path());  // version 1.0
+    if (name.starts_with("step-") && name.ends_with(".tmp")) stray.push_back(entry.path());  // version 0.1.0
     if (name.starts_with("buffer-") && !of_checkpoints.contains(entry.path())) stray.push_back(entry.path());
   }
   for (const auto& path : stray) fs::remove(path, ec);
@@ -386,7 +402,7 @@ void sweep(const fs::path& folder) {
 }  // namespace
 
 void prune_checkpoints(const fs::path& folder, const PruneOptions& o) {
-  auto files = list_checkpoints(folder);
+  auto files = list_files(folder);
   std::error_code ec;
   const auto remove = [&](const CheckpointFile& f, bool weights) {
     // The checkpoint first: without it its buffer is rubbish, without its buffer it looks damaged.

@@ -54,6 +54,7 @@ struct CheckpointFile {
   std::filesystem::path path = {};
   std::vector<std::filesystem::path> buffer = {};  ///< files of its replay buffer; empty when it is not there
   int64_t step = 0, rollbacks = 0;
+  std::optional<double> seconds = {};  ///< its training clock, where list_checkpoints() looked it up
   CheckpointId id() const { return {rollbacks, step}; }
 };
 
@@ -73,8 +74,6 @@ std::vector<CheckpointFile> list_checkpoints(const std::filesystem::path& folder
 Snapshot read_checkpoint(const CheckpointFile& file, bool with_buffer, const SlotRange& slots = {});
 /// The whole replay buffer of a checkpoint alone.
 core::SafeTensors read_buffer(const CheckpointFile& file);
-/// The newest one that can be read; damaged ones are skipped and named in `notes`. nullopt: there is none.
-std::optional<Snapshot> read_newest(const std::filesystem::path& folder, std::vector<std::string>& notes);
 /// Position alone; reads the header only.
 Position read_position(const CheckpointFile& file);
 

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kConfigComponent = "config";
 constexpr uint64_t kMaxConfig = 1 << 20;
-// What the configuration of a run ends in, so that one that was cut is noticed. Version 1.0 wrote none: its
+// What the configuration of a run ends in, so that one that was cut is noticed. Version 0.1.0 wrote none: its
 // files have its last key, and none that came with the end, one of which stands far before that key.
 constexpr std::string_view kEndOfDocument = "...",
                            kLastKeyOfVersion1 = "\n  test: ", kKeyAfterVersion1 = "\n  healthy: ";
@@ -73,10 +73,6 @@ double Config::effective_lr() const {
   if (method.name == "ebclr" || method.name == methods::kCustomMethod)
     return train.batch_size >= 128 ? 2e-4 : 1e-4;
   return 0.03 * static_cast<double>(train.batch_size) / 256;
-}
-
-bool is_legacy(const std::string& yaml) {
-  return is_released_format(load_yaml(yaml, "configuration", kConfigComponent));
 }
 
 Layer parse_layer(const std::string& yaml, const std::string& origin, std::vector<std::string>& warnings) {

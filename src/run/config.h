@@ -123,7 +123,4 @@ std::vector<std::pair<std::string, std::string>> method_preset(const std::string
 /// Whole configuration as YAML that resolves to the same one.
 std::string to_yaml(const Config& config);
 
-/// Is this the released code's format?
-bool is_legacy(const std::string& yaml);
-
 }  // namespace ebclr::run

@@ -20,18 +20,22 @@ std::optional<data::ImageList> image_list(const RunFolder& folder) {
 
 void write_image_list(const RunFolder& folder, const data::ImageList& list) {
   if (list.empty()) return;
-  std::error_code ec;
-  fs::create_directories(folder.root, ec);
   core::write_atomically(folder.images(), data::to_csv(list), "run");
 }
 
 data::TrainTest load_images(const RunFolder& folder, const data::SourceOptions& source,
                             data::LoadContext context) {
   const auto list = image_list(folder);
+  std::error_code ec;
+  if (list && source.source.find('/') != std::string::npos && !fs::exists(source.source, ec))
+    core::usage_error(
+        "run",
+        fmt::format("{}: the images are not there; where they have moved, say --data FOLDER", source.source));
   if (list) context.list = &*list;
   auto sets = data::load(source, context);
   if (list && !sets.list.empty()) {
-    const auto changes = data::compare(*list, sets.list);
+    auto changes = data::compare(*list, sets.list);
+    changes.left_out.clear();  // as was asked for
     if (!changes.missing.empty() || !changes.changed.empty())
       sets.train.notes.push_back("since training " + changes.text());
   }

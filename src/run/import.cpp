@@ -68,7 +68,6 @@ void take_state(const TorchValue& state, const torch::nn::Module& module, const 
 void write_imported(const Config& config, Snapshot& snapshot, const fs::path& out) {
   if (fs::exists(out) && !fs::is_empty(out))
     core::usage_error(kImportComponent, fmt::format("{}: exists and is not empty", out.string()));
-  fs::create_directories(out);
   core::write_atomically(RunFolder{out}.config(), to_yaml(config), kImportComponent);
   snapshot.small["imported"] = true;
   write_checkpoint(RunFolder{out}.checkpoints(), snapshot);
@@ -120,14 +119,10 @@ std::vector<std::string> import_torchvision(const fs::path& checkpoint, const fs
                            {"encoder.activation", "relu"},
                            {"encoder.stem", "imagenet"}}}});
   require_large_weights(config, state, nullptr, checkpoint);
-  nn::Encoder encoder(config.method.encoder, 0);
-  auto head_options = config.method.head;
-  head_options.in = encoder.feature_dim();
-  if (head_options.hidden <= 0) head_options.hidden = head_options.in;
-  const nn::Head head(head_options, 0);
+  const auto networks = nn::make_networks(config.method.encoder, config.method.head, 0);
   Snapshot snapshot;
-  take_state(state, encoder, "encoder.", checkpoint, snapshot, "fc.");
-  for (const auto& [name, tensor] : nn::state_of(head, ""))
+  take_state(state, *networks.encoder, "encoder.", checkpoint, snapshot, "fc.");
+  for (const auto& [name, tensor] : nn::state_of(*networks.head, ""))
     snapshot.tensors.tensors["method/head." + name] = tensor.detach().contiguous();
   fold_normalisation(snapshot);
   write_imported(config, snapshot, out);
@@ -160,13 +155,9 @@ std::vector<std::string> import_released(const fs::path& checkpoint, const std::
   Snapshot snapshot;
   auto options = config.method.encoder;
   options.channels = stem->tensor()->size(1);
-  nn::Encoder encoder(options, 0);
-  auto head_options = config.method.head;
-  head_options.in = encoder.feature_dim();
-  if (head_options.hidden <= 0) head_options.hidden = head_options.in;
-  nn::Head head(head_options, 0);
-  take_state(enc, encoder, "encoder.", checkpoint, snapshot);
-  take_state(proj, head, "head.", checkpoint, snapshot);
+  const auto networks = nn::make_networks(options, config.method.head, 0);
+  take_state(enc, *networks.encoder, "encoder.", checkpoint, snapshot);
+  take_state(proj, *networks.head, "head.", checkpoint, snapshot);
   if (const auto* v = value.find("iteration"); v && std::get_if<int64_t>(&v->data))
     snapshot.position.step = std::get<int64_t>(v->data);
   if (const auto* v = value.find("runtime"); v && std::get_if<double>(&v->data))

@@ -10,6 +10,7 @@
 #include "core/files.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "core/threads.h"
 #include "run/training_code.h"
 
 namespace ebclr::run {
@@ -21,6 +22,7 @@ json to_json(const Session& s) {
   json j = {{"version", s.version},           {"code", s.code},     {"engine", s.engine},
             {"instructions", s.instructions}, {"device", s.device}, {"threads", s.threads},
             {"from_step", s.from_step}};
+  if (!s.processor.empty()) j["processor"] = s.processor;
   if (s.ranks > 1) j["ranks"] = s.ranks;
   return j;
 }
@@ -39,6 +41,7 @@ Session from_json(const json& j) {
           .engine = word("engine"),
           .instructions = word("instructions"),
           .device = word("device"),
+          .processor = word("processor"),
           .threads = static_cast<int>(number("threads")),
           .ranks = static_cast<int>(std::max<int64_t>(1, number("ranks"))),
           .from_step = number("from_step")};
@@ -56,10 +59,11 @@ std::string some(std::vector<std::string> names) {
 }  // namespace
 
 std::string Session::text() const {
-  return fmt::format("{} (code {}), {}{}{}, {}{} thread{}", version, code, engine,
+  return fmt::format("{} (code {}), {}{}{}, {}{} thread{}{}", version, code, engine,
                      instructions.empty() ? "" : " " + instructions,
                      device.empty() || device == "cpu" ? "" : " on " + device,
-                     ranks == 1 ? "" : fmt::format("{} ranks of ", ranks), threads, threads == 1 ? "" : "s");
+                     ranks == 1 ? "" : fmt::format("{} ranks of ", ranks), threads, threads == 1 ? "" : "s",
+                     processor.empty() ? "" : " on " + processor);
 }
 
 bool Session::same_arithmetic(const Session& other) const {
@@ -78,6 +82,7 @@ std::string this_code() {
 void record_session(const RunFolder& folder, Session session, bool append) {
   session.version = this_version();
   session.code = this_code();
+  session.processor = core::processor_name();
   auto sessions = append ? read_sessions(folder) : std::vector<Session>{};
   sessions.push_back(std::move(session));
   json j = {{"sessions", json::array()}};

@@ -16,11 +16,12 @@ struct Session {
   std::string engine = {};        ///< "native" or "torch"
   std::string instructions = {};  ///< "avx512", ... of the native engine
   std::string device = {};        ///< "cpu", "cuda:0"
+  std::string processor = {};     ///< as the system calls it; empty before it was recorded
   int threads = 0;
   int ranks = 1;          ///< processes that trained together
   int64_t from_step = 0;  ///< where it began
 
-  /// "0.3.0 (code 1a2b3c), native avx512, 2 threads".
+  /// "0.3.0 (code 1a2b3c), native avx512, 2 threads on AMD EPYC".
   std::string text() const;
   /// Two sessions that may differ in their last digits or more: other code, engine, instructions or device.
   bool same_arithmetic(const Session& other) const;
@@ -30,7 +31,7 @@ struct Session {
 std::string this_version();
 std::string this_code();
 
-/// Appends a session (or begins the list anew); version and code are filled in.
+/// Appends a session (or begins the list anew); version, code and processor are filled in.
 void record_session(const RunFolder& folder, Session session, bool append);
 /// All sessions; empty for a run from before they were recorded, or a damaged file.
 std::vector<Session> read_sessions(const RunFolder& folder);

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/files.h"
+#include "core/json.h"
 #include "core/text.h"
 
 namespace ebclr::run {
@@ -42,7 +43,7 @@ void take_small_state(const nlohmann::json& small, const std::string& where, Mod
   auto& shape = model.image_shape;
   try {
     if (const auto image = small.find("image"); image != small.end())
-      for (const auto& n : *image) shape.push_back(n.get_ref<const int64_t&>());
+      for (const auto& n : *image) shape.push_back(core::whole_number(n));
     if (const auto method = small.find("method"); method != small.end() && method->is_object())
       model.balance = method->value("balance", 0.0);
   } catch (const nlohmann::json::exception&) {
@@ -55,6 +56,11 @@ void take_small_state(const nlohmann::json& small, const std::string& where, Mod
                       fmt::format("{}: it was not trained on images of {}", where, fmt::join(shape, "x")));
 }
 
+int64_t side_of(const Config& config, const std::vector<int64_t>& image_shape) {
+  if (image_shape.size() == 3) return image_shape[1];
+  return config.data.image_size > 0 ? config.data.image_size : Model{}.side;
+}
+
 }  // namespace
 
 std::vector<WeightShape> large_weights(const nn::EncoderOptions& encoder, nn::HeadOptions head) {
@@ -63,8 +69,7 @@ std::vector<WeightShape> large_weights(const nn::EncoderOptions& encoder, nn::He
   const bool deep = encoder.arch != "resnet18";
   std::vector<WeightShape> out = {
       {fmt::format("encoder.layer4.{}.conv2.weight", deep ? 2 : 1), {planes, planes, 3, 3}}};
-  head.in = encoder.arch == "resnet50" ? 4 * planes : planes;
-  if (head.hidden <= 0) head.hidden = head.in;
+  head = nn::fitted(head, encoder.arch == "resnet50" ? 4 * planes : planes);
   for (int i = 1; i <= head.layers; ++i)
     out.push_back({fmt::format("head.fc{}.weight", i),
                    {i == head.layers ? head.out : head.hidden, i == 1 ? head.in : head.hidden}});
@@ -134,6 +139,7 @@ Model Run::load(const CheckpointFile& file) const {
   Model model = build_model(config_, stem.size(1));
   model.position = snapshot.position;
   take_small_state(snapshot.small, where, model);
+  model.side = side_of(config_, model.image_shape);
   load_module(*model.encoder, snapshot.tensors, "method/encoder.", where);
   load_module(*model.head, snapshot.tensors, "method/head.", where);
   return model;
@@ -142,6 +148,7 @@ Model Run::load(const CheckpointFile& file) const {
 Model Run::untrained(const std::vector<int64_t>& image_shape) const {
   Model model = build_model(config_, image_shape.at(0));
   model.image_shape = image_shape;
+  model.side = side_of(config_, image_shape);
   return model;
 }
 

@@ -22,7 +22,8 @@ struct Model {
   std::shared_ptr<nn::Encoder> encoder;
   std::shared_ptr<nn::Head> head;
   Position position;
-  std::vector<int64_t> image_shape;  ///< {C, H, W} that it was trained on
+  std::vector<int64_t> image_shape;  ///< {C, H, W} that it was trained on; empty for imported ones
+  int64_t side = 32;                 ///< to read pictures at: of image_shape, else as configured
   double balance = 0;                ///< what a balance had made of its setting; 0: there is none
 };
 

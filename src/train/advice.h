@@ -5,31 +5,38 @@
 #include <string>
 #include <vector>
 
-#include "engine/engine.h"
 #include "run/config.h"
 
 namespace ebclr::train {
 
 /// What is known before anything is decoded.
 struct FolderFacts {
-  int64_t images = 0;       ///< files
   int64_t median_side = 0;  ///< short side of the pictures, the median of a sample
   int64_t image_size = 0;   ///< asked for; 0: choose
 };
 
-struct Advice {
-  std::vector<std::pair<std::string, std::string>> values;  ///< keys and what they should be
-  std::vector<std::string> reasons;                         ///< a line each: what, and why
+/// A line: what was chosen, and why.
+struct Reason {
+  std::vector<std::string> keys;  ///< it is not true when one of them is set otherwise
+  std::string text;
 };
 
-/// Size, encoder, batch: all that does not depend on speed.
+struct Advice {
+  std::vector<std::pair<std::string, std::string>> values = {};  ///< keys and what they should be
+  std::vector<Reason> reasons = {};
+};
+
+/// The reasons that hold when `above`, what the user says, overrides the advice.
+std::vector<std::string> reasons_left(const Advice& advice, const std::vector<run::Layer>& above);
+
+/// Size and encoder: what is known before anything is decoded.
 Advice advise(const FolderFacts& facts);
 
-/// Seconds of one training step of this configuration here, measured on noise.
-double seconds_per_step(const run::Config& config, const std::vector<int64_t>& image_shape,
-                        const engine::Placement& placement);
+/// The batch for so many images: eight steps an epoch where there are enough, never more than there are.
+Advice advise_batch(int64_t train_images);
 
-/// Epochs that fit the budget, replay buffer, logs and checkpoints, for `train_images` and the measured step.
+/// Epochs that fit the budget unless `config` has been given some, replay buffer, logs and checkpoints, for
+/// `train_images` and the measured step.
 Advice fit_budget(const run::Config& config, int64_t train_images, const std::vector<int64_t>& image_shape,
                   double step_seconds, double budget_seconds);
 

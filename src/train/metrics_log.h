@@ -37,6 +37,8 @@ class MetricsLog {
   void sync() {
     if (file_) file_->sync();
   }
+  /// Its event file; empty without one.
+  std::filesystem::path events() const { return events_ ? events_->path() : std::filesystem::path(); }
   /// The loss of the newest line that was there at the beginning; 0 when there was none.
   double last_loss() const { return last_loss_; }
 

@@ -109,10 +109,11 @@ struct Trainer::Impl {
     const auto& f = options.folder;
     if (!created || !run::list_checkpoints(f.checkpoints()).empty()) return;
     std::error_code ec;
+    const auto events = metrics ? metrics->events() : fs::path();
     log.reset();
     metrics.reset();
     if (lock)
-      for (const auto& path : {f.config(), f.images(), f.metrics(), f.provenance(), f.log(), f.lock(),
+      for (const auto& path : {f.config(), f.images(), f.metrics(), events, f.provenance(), f.log(), f.lock(),
                                f.checkpoints() / "clock.jsonl"})
         fs::remove(path, ec);
     if (lock) run::prune_checkpoints(f.checkpoints(), {});  // parts of a buffer that no checkpoint names
@@ -339,10 +340,17 @@ struct Trainer::Impl {
 
   run::CheckpointId id() const { return {position.rollbacks, position.step}; }
 
-  void save(const run::Snapshot& s) {
+  void submit(const run::Snapshot& s) {
+    std::error_code ec;
+    if (leads && !fs::exists(options.folder.config(), ec))  // a checkpoint alone would be no run
+      core::run_error("train", fmt::format("{}: the run folder was removed", options.folder.root.string()));
     metrics->sync();  // a checkpoint never knows of steps that the log has lost
-    guard->saved(id());
     writer->submit(s, guard->protect());
+  }
+
+  void save(const run::Snapshot& s) {
+    guard->saved(id());
+    submit(s);
   }
 
   run::Snapshot snapshot() {
@@ -525,7 +533,7 @@ struct Trainer::Impl {
     warn(fmt::format("step {}: {}; rolled back to step {}, new chains, learning rate {:.3g} (try {} of {})",
                      failed_at.step + 1, reason, position.step, base_lr * guard->lr_scale(), guard->tries(),
                      config.guard.tries));
-    writer->submit(snapshot(), guard->protect());
+    submit(snapshot());
     writer->wait();
   }
 
@@ -554,10 +562,11 @@ struct Trainer::Impl {
     method->train(false);
     try {
       last_knn = monitor();
-    } catch (const core::Error& e) {
+    } catch (const std::exception& e) {  // libtorch's too: there may be no memory for features
       // Features of a network that has diverged cannot be judged; what becomes of it is the guard's to say.
       last_knn = std::numeric_limits<double>::quiet_NaN();
-      warn(fmt::format("epoch {}: no kNN check: {}", position.epoch, e.what()));
+      const std::string text = e.what();
+      warn(fmt::format("epoch {}: no kNN check: {}", position.epoch, text.substr(0, text.find('\n'))));
     }
     method->train(true);
     if (!std::isfinite(last_knn)) return;

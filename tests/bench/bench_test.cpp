@@ -2,14 +2,18 @@
 // No time is compared with another.
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "bench/compare.h"
 #include "bench/engine_bench.h"
+#include "bench/ranks_bench.h"
 #include "cpu/cost.h"
 #include "expect_error.h"
 #include "temp_dir.h"
@@ -149,6 +153,24 @@ TEST(Compare, SaysWhatIsWrongWithTheFile) {
   std::ofstream(dir / "deep") << std::string(100000, '[') << std::string(100000, ']');
   testing::expect_error(
       core::ExitCode::kUsage, [&] { read_results((dir / "deep").string()); }, "not a list of results");
+}
+
+TEST(RanksBench, WithoutALogThereIsNoChild) {
+  const testing::TempDir dir;
+  const pid_t self = ::getpid();
+  const RanksOptions options{
+      .scratch = dir / "gone",
+      .command = [](const std::filesystem::path&, int, int64_t) { return std::vector<std::string>{"true"}; }};
+  std::string said;
+  try {
+    bench_ranks(options);
+  } catch (const core::Error& e) {
+    if (::getpid() != self) ::_exit(0);  // a child that unwinds like its parent
+    said = e.what();
+  }
+  EXPECT_NE(said.find("gone/threads0.rank0.log"), std::string::npos) << said;
+  EXPECT_EQ(::waitpid(-1, nullptr, 0), -1);
+  EXPECT_EQ(errno, ECHILD);
 }
 
 TEST(ConvBench, LayersAgreeWithTorch) {

@@ -96,6 +96,33 @@ TEST(AtomicFile, LongNamesFit) {
   EXPECT_EQ(read_text(dir / name, "test"), "x");
 }
 
+TEST(AtomicFile, MakesFoldersAndTakesThemBack) {
+  testing::TempDir dir;
+  write_atomically(dir / "a" / "b" / "file", "x", "test");
+  EXPECT_EQ(read_text(dir / "a" / "b" / "file", "test"), "x");
+  { AtomicFile(dir / "a" / "c" / "d" / "file", "test").write("never committed"); }
+  EXPECT_FALSE(fs::exists(dir / "a" / "c"));
+  { AtomicFile(dir / "a" / "b" / "other", "test").write("never committed"); }
+  EXPECT_TRUE(fs::exists(dir / "a" / "b" / "file")) << "it was there before";
+  testing::expect_error(
+      ExitCode::kRunFailed, [&] { write_atomically(dir / "a" / "b" / "file" / "c" / "d", "x", "test"); },
+      "cannot be written", "Not a directory");
+}
+
+TEST(CheckWritable, SaysItBeforeTheWorkAndLeavesNothing) {
+  testing::TempDir dir;
+  check_writable("", "test");
+  check_writable(dir / "new" / "folder" / "file", "test");
+  EXPECT_TRUE(fs::is_empty(dir.path()));
+  write_atomically(dir / "file", "old", "test");
+  check_writable(dir / "file", "test");
+  EXPECT_EQ(read_text(dir / "file", "test"), "old");
+  testing::expect_error(
+      ExitCode::kUsage, [&] { check_writable(dir.path(), "test"); }, "is a folder; name a file");
+  testing::expect_error(
+      ExitCode::kRunFailed, [&] { check_writable(dir / "file" / "below", "test"); }, "cannot be written");
+}
+
 TEST(AppendFile, RefusesLinksAndPipes) {
   testing::TempDir dir;
   write_atomically(dir / "precious", "mine", "test");
@@ -121,6 +148,20 @@ TEST(MakeFolder, RefusesLinks) {
   make_folder(dir / "a" / "b", "test");
   make_folder(dir / "a" / "b", "test");
   EXPECT_TRUE(fs::is_directory(dir / "a" / "b"));
+}
+
+TEST(MakeFolder, SaysWhyTheOnesAboveItCannotBeMade) {
+  testing::TempDir dir;
+  fs::permissions(dir.path(), fs::perms(0555));
+  const auto user = ::geteuid();
+  if (user == 0 && ::seteuid(65534) != 0) GTEST_SKIP() << "root may write everywhere";
+  for (const auto& folder : {dir / "runs", dir / "runs" / "ebclr-photos"})
+    testing::expect_error(
+        ExitCode::kRunFailed, [&] { make_folder(folder, "test"); }, "cannot be created", "Permission denied");
+  testing::expect_error(
+      ExitCode::kRunFailed, [&] { check_writable(dir / "runs" / "x", "test"); }, "Permission denied");
+  ASSERT_EQ(::seteuid(user), 0);
+  fs::permissions(dir.path(), fs::perms(0755));
 }
 
 TEST(ReadBytes, APipeIsRefusedAtOnce) {

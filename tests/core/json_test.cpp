@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace ebclr::core {
@@ -25,10 +26,25 @@ TEST(Json, BracketsInsideStringsAreText) {
 }
 
 TEST(Json, CountsAreWhole) {
-  const auto j = parse_json(R"([7, -3, 0.5, 1e300, 99999999999999999999, "7", null])");
+  const auto j = parse_json(
+      R"([7, -3, 0.5, 1e300, 99999999999999999999, 9223372036854775808, 18446744073709551615, "7", null])");
   EXPECT_EQ(whole_number(j[0]), 7);
   EXPECT_EQ(whole_number(j[1]), -3);
   for (size_t i = 2; i < j.size(); ++i) EXPECT_THROW(whole_number(j[i]), nlohmann::json::type_error) << j[i];
+}
+
+TEST(Json, KeysThatMayBeMissing) {
+  const auto j = parse_json(R"({"text": "a", "number": 0.5, "count": 3, "none": null})");
+  EXPECT_EQ(text_of(j, "text"), "a");
+  EXPECT_EQ(number_of(j, "number"), 0.5);
+  EXPECT_EQ(number_of(j, "count"), 3);
+  for (const char* key : {"none", "absent", "number"}) EXPECT_EQ(text_of(j, key), "") << key;
+  for (const char* key : {"none", "absent", "text"}) {
+    EXPECT_TRUE(std::isnan(number_of(j, key))) << key;
+    EXPECT_EQ(number_of(j, key, 0), 0) << key;
+  }
+  EXPECT_EQ(text_of(parse_json("[1]"), "text"), "") << "of what is no object";
+  EXPECT_EQ(number_of(parse_json("7"), "number", 1), 1);
 }
 
 TEST(Json, WhatIsNoJsonIsDiscarded) {

@@ -82,6 +82,15 @@ TEST(Threads, OpenMPsLimitCounts) {
   unsetenv("OMP_NUM_THREADS");
 }
 
+TEST(ShellWord, IsQuotedWhereItMustBe) {
+  EXPECT_EQ(shell_word("runs/a-1_b.c,d=e:f@g%h+2"), "runs/a-1_b.c,d=e:f@g%h+2");
+  EXPECT_EQ(shell_word(""), "''");
+  EXPECT_EQ(shell_word("my photos"), "'my photos'");
+  EXPECT_EQ(shell_word("it's"), "'it'\\''s'");
+  for (const char* odd : {"$HOME", "a;b", "*", "~", "a\nb", "\\", "\"", "caf\xe9"})
+    EXPECT_EQ(shell_word(odd), "'" + std::string(odd) + "'");
+}
+
 TEST(OneLine, EscapesWhatWouldBreakALine) {
   EXPECT_EQ(one_line("a b\\c\xc3\xa4.png"), "a b\\c\xc3\xa4.png") << "ordinary names are left alone";
   EXPECT_EQ(one_line("a\nb"), "a\\nb");

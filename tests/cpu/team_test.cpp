@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <vector>
+
+#include "cpu/cost.h"
 
 namespace ebclr::cpu {
 namespace {
@@ -87,6 +90,21 @@ TEST(Team, EveryItemIsDealtOnceWhateverTheSize) {
     EXPECT_EQ(asked, threads);
     for (const auto& count : taken) EXPECT_EQ(count, 1);
   }
+}
+
+TEST(Team, ThePeakOfTheMachineIsThatOfAllThreads) {
+  static std::atomic<int> chains{0};
+  Kernels kernels{};
+  kernels.fma_chain = [](long steps) {
+    if (steps > 0) ++chains;
+    return 1.0;
+  };
+  const auto now = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  };
+  crowding().learn(2, {.wall = 1, .cpu = 0.5, .lost = 1}, now());
+  fma_peak(kernels, 2);
+  EXPECT_EQ(chains, 10 * 2);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ struct Ended {
 /// Processes dist_worker MODE, one per rank.
 class Ranks {
  public:
-  Ranks(const std::string& mode, int world, int started, int port) {
+  Ranks(const std::string& mode, int world, int started, int port, bool agent_store = false) {
     for (int rank = 0; rank < started; ++rank) {
       int ends[2];
       EXPECT_EQ(::pipe(ends), 0);
@@ -53,6 +53,7 @@ class Ranks {
         ::setenv("MASTER_ADDR", "127.0.0.1", 1);
         ::setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
         ::setenv("OMP_NUM_THREADS", "1", 1);
+        if (agent_store) ::setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
         ::execl(EBCLR_DIST_WORKER, "dist_worker", mode.c_str(), nullptr);
         ::_exit(127);
       }
@@ -143,6 +144,16 @@ TEST(Group, AStoppedRankIsNamed) {
   const auto e = ranks.wait(0);
   EXPECT_EQ(e.code, 1);
   EXPECT_NE(e.text.find("rank 1 has not been heard of"), std::string::npos) << e.text;
+}
+
+// The store answers as if nothing were amiss.
+TEST(Group, AStoppedFirstRankIsNamedWhereAnAgentKeepsTheStore) {
+  const int port = free_port();
+  Ranks agent("keep", 1, 1, port);
+  Ranks ranks("hang0", 2, 2, port, /*agent_store=*/true);
+  const auto e = ranks.wait(1);
+  EXPECT_EQ(e.code, 1);
+  EXPECT_NE(e.text.find("rank 0 has not been heard of"), std::string::npos) << e.text;
 }
 
 TEST(Group, WhyARankEndedIsSaidByAll) {

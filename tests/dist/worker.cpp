@@ -4,7 +4,9 @@
 #include <torch/torch.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "core/error.h"
 #include "dist/group.h"
@@ -38,7 +40,18 @@ void exchange(dist::Group& group) {
              parameters[1].grad().sum().item<double>(), fmt::join(texts, ","));
 }
 
+/// As torchrun's agent does: a store that no rank keeps.
+[[noreturn]] void keep_store() {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(std::atoi(std::getenv("MASTER_PORT")));
+  options.isServer = true;
+  options.waitWorkers = false;
+  const c10d::TCPStore store("127.0.0.1", options);
+  for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+}
+
 void run(const std::string& mode) {
+  if (mode == "keep") keep_store();
   const auto launch = dist::find_launch(dist::process_environment());
   const auto group = launch ? dist::connect(*launch, {.join = 20, .silence = 5}) : dist::solo();
   auto one = torch::ones({1});
@@ -46,9 +59,9 @@ void run(const std::string& mode) {
     exchange(*group);
   } else if (mode == "differ") {
     group->require_same("configuration", group->rank() == 1 ? "a: 1\nb: 3\n" : "a: 1\nb: 2\n");
-  } else if (mode == "die" || mode == "hang") {
+  } else if (mode == "die" || mode == "hang" || mode == "hang0") {
     group->sum(one);
-    if (group->rank() == 1) std::raise(mode == "die" ? SIGKILL : SIGSTOP);
+    if (group->rank() == (mode == "hang0" ? 0 : 1)) std::raise(mode == "die" ? SIGKILL : SIGSTOP);
     for (;;) group->sum(one);
   } else if (mode == "abandon") {
     group->sum(one);

@@ -503,7 +503,6 @@ TEST(Engine, LargeEvaluationBatchesPassInParts) {
   torch::NoGradGuard guard;
   const Tensor x = torch::rand({300, 1, 16, 16});
   EXPECT_LT(relative_l2(encoder.forward(x), encoder.forward_reference(x)), 1e-4);
-  EXPECT_GT(memory_bytes(encoder), 0u);
 }
 
 }  // namespace

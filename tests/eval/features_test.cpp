@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "helpers.h"
+#include "run/config.h"
 
 namespace ebclr::eval {
 namespace {
@@ -141,6 +142,21 @@ TEST(Monitor, SmallUnlabelledAndTestlessSets) {
   auto bare = images(8, 1, 16);
   bare.labels.fill_(data::kNoLabel);
   EXPECT_THAT(error_of([&] { make_knn_monitor(bare, none); }), HasSubstr("monitor.knn_every=0"));
+}
+
+TEST(Monitor, IsWhatTheConfigurationAsksFor) {
+  const auto train = images(60, 1, 16), test = images(30, 1, 16);
+  auto config = run::resolve({});
+  EXPECT_FALSE(monitor_of(config, train, test)) << "off by default";
+  config.monitor.knn_every = 1;
+  config.monitor.train = 40;
+  config.monitor.test = 20;
+  config.train.seed = 5;
+  nn::Encoder encoder(small(1), 1);
+  EXPECT_EQ(monitor_of(config, train, test)(encoder),
+            make_knn_monitor(train, test, {.train = 40, .test = 20, .seed = 5})(encoder));
+  config.monitor.probe = "/nowhere";
+  EXPECT_THAT(error_of([&] { monitor_of(config, train, test); }), HasSubstr("/nowhere"));
 }
 
 }  // namespace

@@ -189,8 +189,40 @@ TEST(RunCurve, OneFileForEveryReader) {
 }
 
 TEST(RunCurve, PartsOfAnEpochCount) {
-  EXPECT_DOUBLE_EQ(epochs_of({.step = 25, .epoch = 2, .batch = 5}), 2.5);
-  EXPECT_DOUBLE_EQ(epochs_of({.step = 20, .epoch = 2}), 2);
+  const run::Position first{.step = 4, .epoch = 0, .batch = 4}, later{.step = 25, .epoch = 2, .batch = 5};
+  EXPECT_EQ(steps_of_epoch({{{}, first}, {{}, later}}), 10);
+  EXPECT_EQ(steps_of_epoch({{{}, first}}), 0);
+  EXPECT_DOUBLE_EQ(epochs_of(later, 10), 2.5);
+  EXPECT_DOUBLE_EQ(epochs_of({.step = 20, .epoch = 2}, 10), 2);
+  EXPECT_DOUBLE_EQ(epochs_of(first, 10), 0.4);
+  EXPECT_DOUBLE_EQ(epochs_of(first, 0), 0);
+}
+
+TEST(RunCurve, ACheckpointInsideTheFirstEpochIsNotUntrained) {
+  testing::TempDir dir;
+  const auto folder = dir / "run" / "checkpoints";
+  const auto whole = make_run(dir / "run", true);  // step 10, epoch 2
+  const auto file = run::list_checkpoints(folder).at(0);
+  auto snapshot = run::read_checkpoint(file, false);
+  // Before the first step, and two of the five steps of the first epoch.
+  for (const int64_t step : {0, 2}) {
+    snapshot.position = {.step = step, .batch = step, .seconds = 1, .forward_units = 58};
+    run::write_checkpoint(folder, snapshot);
+  }
+  CurveOptions options;
+  options.data = {.source = "shapes", .limit = 60, .limit_test = 30};
+  options.judging = quick_judging();
+  options.judging.linear = false;
+  const auto epochs = [&] {
+    std::vector<double> out;
+    const auto judged = curve_of_run(whole, options);
+    for (const auto& p : judged.curves.at(0).points) out.push_back(p.epoch);
+    return out;
+  };
+  EXPECT_EQ(epochs(), (std::vector<double>{0, 0.4, 2})) << "at 0 stands the untrained encoder alone";
+  // In a run that is still in its first epoch nothing says how long that is.
+  std::filesystem::remove(file.path);
+  EXPECT_THAT(error_of([&] { epochs(); }), HasSubstr("no checkpoint of a whole epoch"));
 }
 
 TEST(CurveFile, ReadsBackAndComparesLikeWithLike) {

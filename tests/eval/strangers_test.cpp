@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "data/shapes.h"
 #include "golden.h"
 #include "temp_dir.h"
@@ -37,6 +40,29 @@ TEST(Strangers, AreShapedLikeTheOwnImagesAndWhatTheyAreCalled) {
     };
     EXPECT_LT(rough(find(list, "blurred").set.pixels), 0.6 * rough(own.pixels));
   }
+}
+
+TEST(Strangers, SetsOnTheDiskAreStrangersButThoseWithTheOwnImages) {
+  const testing::TempDir root;
+  std::filesystem::create_directory(root / "cifar100");
+  for (const char* file : {"train.bin", "test.bin"}) {
+    std::ofstream out(root / "cifar100" / file, std::ios::binary);
+    for (int i = 0; i < 20; ++i)
+      out << std::string(2, '\0') << std::string(3 * 32 * 32, static_cast<char>(i));
+  }
+  auto own = data::make_shapes({.size = 28, .gray = true, .count = 20, .seed = 5}, "test");
+  const auto names = [&](const std::string& name) {
+    own.name = name;
+    std::vector<std::string> out;
+    for (const auto& s : make_strangers(own, {.count = 20, .data_root = root.path()})) out.push_back(s.name);
+    return out;
+  };
+  const std::vector<std::string> made = {"shapes", "noise", "blurred", "shuffled"};
+  auto all = made;
+  all.push_back("cifar100");  // once: with the coarse classes it is the same photos
+  EXPECT_EQ(names("photos"), all);
+  EXPECT_EQ(names("cifar100"), made);
+  EXPECT_EQ(names("cifar100-coarse"), made);
 }
 
 TEST(Strangers, OwnImagesAreNoStrangersAndTheMeanIsOverTheSets) {

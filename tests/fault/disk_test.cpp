@@ -17,6 +17,7 @@
 #include "data/catalog.h"
 #include "faulty_disk.h"
 #include "index/build.h"
+#include "newest.h"
 #include "report/run_report.h"
 #include "temp_dir.h"
 #include "train/trainer.h"
@@ -168,7 +169,7 @@ TEST(FaultyDisk, TrainingSurvivesEveryFault) {
       if (!steps_of(folder).empty()) {
         const auto looked = in_a_process(folder, Fault::kNone, 0, [&] {
           std::vector<std::string> notes;
-          if (!run::read_newest(run::RunFolder{folder}.checkpoints(), notes))
+          if (!testing::read_newest(run::RunFolder{folder}.checkpoints(), notes))
             throw std::logic_error(notes.empty() ? "no checkpoint" : notes[0]);
         });
         ASSERT_EQ(looked.code, 0) << looked.error << " after " << first.call << " " << first.error;
@@ -286,6 +287,33 @@ TEST(FaultyDisk, IndexAndReportAreOldOrNew) {
     }
   std::printf("  %ld faults in %ld calls of an index and a report, %ld ended them\n",
               static_cast<long>(tried), static_cast<long>(whole.calls), static_cast<long>(stopped));
+}
+
+TEST(FaultyDisk, FoldersThatWereMissingComeWithTheirFileOrNotAtAll) {
+  TempDir dir;
+  const auto out = dir / "out", file = out / "a" / "b" / "file";
+  const auto work = [&] { core::write_atomically(file, "whole", "test"); };
+  fs::create_directory(out);
+  const auto whole = in_a_process(out, Fault::kNone, 0, work);
+  ASSERT_EQ(whole.code, 0) << whole.error;
+  ASSERT_GE(whole.calls, 5);
+  for (int64_t n = 1; n <= whole.calls; ++n)
+    for (const auto fault : kFaults) {
+      SCOPED_TRACE(::testing::Message() << "call " << n << ", " << name_of(fault));
+      fs::remove_all(out);
+      fs::create_directory(out);
+      const auto end = in_a_process(out, fault, n, work);
+      ASSERT_TRUE(end.code == 0 || end.code == 1 || end.code == kCrashed) << end.code << ": " << end.error;
+      EXPECT_TRUE(end.code != 0 || fs::exists(file)) << end.call;
+      if (fs::exists(file)) {
+        EXPECT_EQ(core::read_text(file, "test"), "whole") << end.call;
+      } else if (end.code == 1) {
+        EXPECT_TRUE(fs::is_empty(out)) << "after " << end.call;
+      }
+      const auto again = in_a_process(out, Fault::kNone, 0, work);
+      ASSERT_EQ(again.code, 0) << again.error << " after " << end.call;
+      EXPECT_EQ(std::distance(fs::directory_iterator(file.parent_path()), fs::directory_iterator{}), 1);
+    }
 }
 
 TEST(FaultyDisk, ARecordIsWholeOrAbsent) {

@@ -132,7 +132,7 @@ TEST_F(FrechetOfRun, MeasuresWhatItSays) {
   Moments moments;
   moments.add(means);
   const Gaussian noise{torch::zeros({3}, torch::kFloat64), torch::eye(3, torch::kFloat64) / 3072.0, 2};
-  const double want = frechet_distance(moments.gaussian(), noise);
+  const double want = FrechetReference(moments.gaussian()).distance(noise);
   EXPECT_NEAR(r.distance, want, 0.35 * want);  // 60 of the 400 images
   EXPECT_NEAR(r.ceiling, r.distance, 0.05 * want);
   EXPECT_LT(r.floor, 0.2 * want);

@@ -32,6 +32,8 @@ seed("safetensors", "two", safetensors({"__metadata__": {"a": "b"}, "a": {"dtype
                                         "b": {"dtype": "U8", "shape": [0, 5], "data_offsets": [8, 8]}}, bytes(8)))
 seed("safetensors", "huge_header", struct.pack("<Q", 2**63))
 seed("safetensors", "overflow", safetensors({"w": {"dtype": "F64", "shape": [2**61, 8], "data_offsets": [0, 0]}}))
+seed("safetensors", "nought_times_huge", safetensors({"w": {"dtype": "F64", "shape": [0, 2**64 - 1], "data_offsets": [0, 0]}}))
+seed("safetensors", "nought_times_large", safetensors({"w": {"dtype": "F64", "shape": [0, 2**47, 2**47], "data_offsets": [0, 0]}}))
 seed("safetensors", "deep", struct.pack("<Q", 100000) + b"[" * 100000)
 
 state = json.dumps({"format": 1, "version": "x", "position": {"step": 1, "epoch": 1, "batch": 0, "forward_units": 3.0, "rollbacks": 0},

@@ -95,15 +95,16 @@ void checkpoint(Bytes bytes) {
   read();
 }
 
-/// The state that a checkpoint carries as text, in one that is good otherwise.
+/// The state that a checkpoint carries as text, in one that is good otherwise. `run_load` has states before a
+/// network.
 void checkpoint_state(Bytes bytes) {
-  auto content = small_run().good;
+  const auto& run = small_run().run;
+  core::SafeTensors content;
   content.metadata["state"] = text_of(bytes);
   const auto file = put_checkpoint(std::move(content), "run/checkpoints");
   attempt([&] { run::read_position(file); });
-  attempt([&] { run::read_checkpoint(file, true); });
-  attempt([&] { small_run().run.newest_buffer(); });
-  small_run().run.load(file);
+  attempt([&] { run.newest_buffer(); });
+  run::read_checkpoint(file, true);
 }
 
 /// Tensors, and the state if there is one, put into a checkpoint that is good otherwise.
@@ -131,7 +132,7 @@ void clock(Bytes bytes) {
 /// The program of a pickle, as weights of torchvision and of the released code.
 void import_run(Bytes bytes) {
   static const auto config =
-      make_run("import", {{"method.name", "ebclr"}, {"head.hidden", "0"}, {"head.out", "2"}}) / "config.yaml";
+      file_of(bytes_of("method:\n  name: ebclr\nhead:\n  hidden: 0\n  out: 2\n"), "import.yaml");
   const auto zip = zip_around({{"a/data.pkl", text_of(bytes)}, {"a/data/0", std::string(4096, '\1')}});
   const auto path = file_of(bytes_of(zip), "import.pt"), out = scratch() / "imported";
   std::error_code ec;
@@ -152,7 +153,13 @@ void classes_json(Bytes bytes) {
 
 /// What the live page shows of a folder: all files that others write are this one.
 void watched(Bytes bytes) {
-  static const auto folder = make_run("watched", {{"method.name", "ebclr"}});
+  static const auto folder = [] {
+    const auto f = scratch() / "watched";
+    fs::create_directories(f / "eval");
+    std::ofstream(run::RunFolder{f}.config())
+        << "method:\n  name: ebclr\n...\n";  // read anew each time: short
+    return f;
+  }();
   for (const char* name : {"metrics.jsonl", "summary.json", "train.log", "eval/x.json"})
     file_of(bytes, std::string("watched/") + name);
   watch::RunView view(0, "run", folder);
@@ -163,7 +170,6 @@ void watched(Bytes bytes) {
     return j.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   };
   dump(view.status());
-  dump(view.configuration());
   dump(view.log_tail());
   view.curves({});
   for (const auto axis : {watch::Range::Axis::kEpoch, watch::Range::Axis::kSeconds})

@@ -231,7 +231,7 @@ void index_file(Bytes bytes) {
   if (index.size() > 0 && !index.graph().empty())
     attempt([&] { index::search_graph(index, index.row(0), 2, 4); });
   index.energies();
-  index.contents();
+  index.features();
 }
 
 void provenance(Bytes bytes) {

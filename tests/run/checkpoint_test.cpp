@@ -10,6 +10,7 @@
 
 #include "core/files.h"
 #include "expect_error.h"
+#include "newest.h"
 #include "temp_dir.h"
 
 namespace ebclr::run {
@@ -45,7 +46,7 @@ TEST(Checkpoint, NewestIsByRollBacksThenSteps) {
   write_checkpoint(dir.path(), snapshot(20, 2));
   write_checkpoint(dir.path(), snapshot(10, 1, 1));
   std::vector<std::string> notes;
-  EXPECT_EQ(read_newest(dir.path(), notes)->position.step, 10);
+  EXPECT_EQ(testing::read_newest(dir.path(), notes)->position.step, 10);
 }
 
 TEST(Checkpoint, EveryTruncationAndBitIsNoticed) {
@@ -138,6 +139,34 @@ TEST(Checkpoint, ProtectedOnesStayWhole) {
   EXPECT_FALSE(files[0].buffer.empty());
 }
 
+// Each position used to read all of the clock: a long run's list took minutes.
+TEST(Checkpoint, TheClockIsReadOncePerList) {
+  testing::TempDir dir;
+  for (int64_t e = 1; e <= 3; ++e) {
+    auto s = snapshot(10 * e, e);
+    s.position.seconds = 100.0 * static_cast<double>(e);
+    write_checkpoint(dir.path(), s);
+  }
+  auto again = snapshot(20, 2);
+  again.position.seconds = 250;
+  write_checkpoint(dir.path(), again);
+  const auto files = list_checkpoints(dir.path());
+  std::filesystem::remove(dir / "clock.jsonl");
+  ASSERT_EQ(files.size(), 3u);
+  const double seconds[] = {100, 250, 300};  // the last line about a checkpoint counts
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(read_position(files[i]).seconds, seconds[i]);
+    EXPECT_EQ(read_checkpoint(files[i], true).position.seconds, seconds[i]);
+  }
+}
+
+TEST(Checkpoint, FilesThatAreFromNoListHaveAClockToo) {
+  testing::TempDir dir;
+  write_checkpoint(dir.path(), snapshot(12, 3));
+  CheckpointFile file{.path = list_checkpoints(dir.path())[0].path, .step = 12};
+  EXPECT_EQ(read_position(file).seconds, 1.5);
+}
+
 TEST(Checkpoint, TheClockIsNoPartOfTheBytes) {
   testing::TempDir a, b;
   auto s = snapshot(12, 3);
@@ -155,7 +184,7 @@ TEST(Checkpoint, TheClockIsNoPartOfTheBytes) {
   std::filesystem::remove(b / "clock.jsonl");
   ASSERT_EQ(::mkfifo((b / "clock.jsonl").c_str(), 0600), 0);
   std::vector<std::string> notes;
-  const auto read = read_newest(b.path(), notes);
+  const auto read = testing::read_newest(b.path(), notes);
   ASSERT_TRUE(read.has_value()) << notes.at(0);
   EXPECT_EQ(read->position.seconds, 0);
 }
@@ -208,7 +237,7 @@ TEST(Checkpoint, PartsAreValidTogetherOrNotAtAll) {
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   core::write_atomically(part, bytes, "test");
   std::vector<std::string> notes;
-  EXPECT_EQ(read_newest(dir.path(), notes)->position.step, 12);
+  EXPECT_EQ(testing::read_newest(dir.path(), notes)->position.step, 12);
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_NE(notes[0].find("2of3"), std::string::npos) << notes[0];
   // A rank that needs other slots does not see the damage; that is why ranks agree.

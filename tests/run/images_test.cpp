@@ -66,6 +66,30 @@ TEST_F(Images, ChangesAreNoticedAndMovingIsNoChange) {
   EXPECT_FALSE(is_moved(opened, (dir / "others").string()));
 }
 
+TEST_F(Images, WhatALimitLeavesOutHasNotChanged) {
+  const auto whole = load_images(run, source);
+  ASSERT_EQ(whole.train.size(), 9);
+  const auto some = load_images(run, source, {.limit = 3, .limit_test = 2});
+  EXPECT_EQ(some.train.size(), 3);
+  EXPECT_EQ(some.test.size(), 2);
+  EXPECT_TRUE(some.train.notes.empty()) << some.train.notes.front();
+  EXPECT_EQ(load_images(run, source, {.limit = 1, .limit_test = 0}).test.size(), 3) << "0: all of them";
+  EXPECT_EQ(load_images(run, source, {.limit_test = 1}).train.size(), 9);
+  EXPECT_EQ(load_images(run, source, {.limit = 1}).test.size(), 1) << "one limit for both";
+  // A run does not go on with a part of its images.
+  testing::expect_error(
+      core::ExitCode::kUsage, [&] { check_same_images(run, some.list, source.source); },
+      "7 files are left out");
+  // What can be seen without reading is still seen.
+  for (const auto& i : some.list.images)
+    if (i.split == "rest") {
+      std::ofstream(folder / i.path, std::ios::app) << "more";
+      break;
+    }
+  EXPECT_THAT(load_images(run, source, {.limit = 3, .limit_test = 2}).train.notes,
+              ::testing::Contains(::testing::HasSubstr("since training 1 file has changed")));
+}
+
 TEST_F(Images, PathsBecomeAbsolute) {
   const auto here = fs::current_path();
   fs::current_path(dir.path());

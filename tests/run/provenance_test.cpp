@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "core/threads.h"
 #include "temp_dir.h"
 
 namespace ebclr::run {
@@ -24,7 +25,8 @@ TEST(Provenance, SessionsAreAppendedWhenARunIsResumed) {
   ASSERT_EQ(sessions.size(), 2u);
   EXPECT_EQ(sessions[0].version, this_version());
   EXPECT_EQ(sessions[0].code, this_code());
-  EXPECT_EQ(sessions[0].text(), this_version() + " (code " + this_code() + "), native avx512, 2 threads");
+  EXPECT_EQ(sessions[0].text(), this_version() + " (code " + this_code() + "), native avx512, 2 threads on " +
+                                    core::processor_name());
   EXPECT_EQ(sessions[1].from_step, 70);
   EXPECT_THAT(sessions[1].text(), HasSubstr("torch on cuda:0, 1 thread"));
   EXPECT_FALSE(sessions[0].same_arithmetic(sessions[1]));

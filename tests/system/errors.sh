@@ -68,4 +68,58 @@ expect_error 2 "no such run folder" "$EBCLR" eval knn nowhere
 expect_error 2 "checkpoint" "$EBCLR" eval knn ok --checkpoint 77
 mkdir -p flat && for i in 1 2 3; do "$EBCLR" data show shapes --count 1 --out flat/$i.png >/dev/null; done
 expect_error 2 "label" "$EBCLR" eval knn ok --data flat
+
+# The command whose options are meant, and no suggestion that is far off.
+expect_error 2 '`ebclr data stats --help` lists the options' "$EBCLR" data stats shapes --image-size 7
+expect_error 2 '`ebclr eval --help` lists the commands' "$EBCLR" eval nosuch
+expect_error 2 '`ebclr train --help`' "$EBCLR" train --nosuch
+! grep -q 'did you mean' err.txt || fail "a suggestion that nobody meant: $(cat err.txt)"
+
+# Numbers out of range, shortly.
+for option in --limit --limit-test --seed; do
+  expect_error 2 "$option: -1 is negative" "$EBCLR" train --data shapes $option -1
+done
+expect_error 2 "--seed: -1 is negative" "$EBCLR" sample ok --seed -1
+[ "$(wc -c <err.txt)" -lt 200 ] || fail "a long line: $(cat err.txt)"
+expect_error 2 "--k" "$EBCLR" eval knn ok --k 0
+
+# What cannot be written is said before the work: here, before the run is looked for.
+: >file
+expect_error 1 "file/x.npy: cannot be written: Not a directory" "$EBCLR" embed nowhere --out file/x.npy
+expect_error 1 "cannot be written" "$EBCLR" index nowhere --data flat --out file/x.idx
+expect_error 1 "cannot be written" "$EBCLR" classify nowhere --data flat --out file/x.csv
+expect_error 1 "cannot be written" "$EBCLR" energy nowhere --out file/x.csv
+expect_error 1 "cannot be written" "$EBCLR" sample nowhere --npy file/x.npy
+expect_error 1 "cannot be written" "$EBCLR" eval strangers nowhere --scores file/x.csv
+expect_error 1 "cannot be written" "$EBCLR" report nowhere --out file/x.html
+expect_error 1 "cannot be written" "$EBCLR" eval all nowhere --plots file/x
+expect_error 2 "is a folder; name a file" "$EBCLR" index nowhere --data flat --out flat
+rm -rf ok/eval
+expect_error 1 "cannot be written" "$EBCLR" eval curve ok --k 5 --plot file/x.png
+[ ! -e ok/eval ] || fail "the curve was made before its picture was found to have no place"
+expect_error 1 "cannot be written" "$EBCLR" train --data flat --out file/run
+[ ! -s out.txt ] || fail "pictures were looked at before the folder of the run: $(cat out.txt)"
+expect_error 2 "budget '5x'" "$EBCLR" train --data flat --budget 5x --out c
+[ ! -s out.txt ] || fail "pictures were looked at before the budget: $(cat out.txt)"
+expect_error 2 "nosuch.csv: no such folder or CSV" "$EBCLR" train --data flat --probe nosuch.csv --out c
+[ ! -s out.txt ] && [ ! -e c ] || fail "pictures were looked at before the probe: $(cat out.txt)"
+
+# Folders above an output are made.
+"$EBCLR" energy ok --limit 5 --out new/energy/e.csv >/dev/null 2>&1 && [ -s new/energy/e.csv ] || fail "energy --out in a new folder"
+"$EBCLR" sample ok --count 1 --steps 1 --out new/s.png --npy new/samples/s.npy >/dev/null && [ -s new/samples/s.npy ] || fail "sample --npy in a new folder"
+"$EBCLR" eval strangers ok --limit 20 --scores new/strangers/s.csv >/dev/null && [ -s new/strangers/s.csv ] || fail "eval strangers --scores in a new folder"
+
+# Pictures that are named one by one: one that cannot be read is left out, and no option is overlooked.
+echo "no picture" >bad.png
+"$EBCLR" embed ok flat/1.png bad.png --out two.npy --json >two.json || fail "one bad file of two"
+grep -q '"images": 1' two.json && grep -q '"file": "bad.png"' two.json && grep -q '"flat/1.png"' two.json || fail "embed: $(cat two.json)"
+expect_error 2 "bad.png" "$EBCLR" embed ok bad.png --out two.npy
+"$EBCLR" energy ok flat/1.png bad.png --out one.csv >one.txt 2>one.err || fail "$(cat one.err)"
+grep -q 'left out: bad.png' one.err || fail "energy does not name what it left out: $(cat one.err)"
+grep -q '1 image, energy' one.txt && ! grep -qi nan one.txt || fail "energy of one image: $(cat one.txt)"
+for options in "--split test" "--data flat" "--limit 1" "--limit-test 1"; do
+  for command in embed energy; do
+    expect_error 2 "${options% *} chooses among the images of a set" "$EBCLR" $command ok flat/1.png $options
+  done
+done
 echo "errors: all as they should be"

@@ -39,6 +39,15 @@ cmp -s whole/classes.json cut/classes.json || fail "another verdict after resumi
 
 "$EBCLR" eval knn whole >/dev/null 2>&1 || fail "eval of a tuned run"
 
+# Stopped, it says how to go on; what is no fine-tuning is not continued as one.
+"$EBCLR" "${JOINT[@]}" --out soft 2>soft.txt &
+pid=$!
+while [ "$(wc -l 2>/dev/null <soft/metrics.jsonl || echo 0)" -lt 10 ] && kill -0 $pid 2>/dev/null; do sleep 0.02; done
+kill -INT $pid 2>/dev/null || fail "the run ended before step 10"
+wait $pid || true
+grep -q "ebclr finetune --resume soft" soft.txt || fail "no word on how to go on: $(cat soft.txt)"
+expect_error 2 "ebclr train --resume run" "$EBCLR" finetune --resume run
+
 expect_error 2 "knows no classes" "$EBCLR" classify run --data photos --out x.csv
 expect_error 2 "already holds a run" "$EBCLR" finetune run --labels few.csv --data photos --out tuned
 expect_error 2 "no such run folder" "$EBCLR" finetune nowhere --labels few.csv --data photos --out x

@@ -66,7 +66,7 @@ done
 expect_error 2 "already holds a run" "$EBCLR" train --data no-such-folder --out run
 expect_error 2 "fewer than train.batch_size" "$EBCLR" train "${SMALL[@]}" --set train.batch_size=64 --out none
 [ ! -e none ] || fail "a run that could not begin left a folder"
-expect_error 2 "none.csv: no such file" "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1 --probe none.csv --out none
+expect_error 2 "none.csv: no such folder or CSV" "$EBCLR" train "${SMALL_EBCLR[@]}" --epochs 1 --probe none.csv --out none
 [ ! -e none ] || fail "a probe that is not there left a folder"
 # A folder that was never a run: what to do instead.
 mkdir early

@@ -111,6 +111,9 @@ names = {e["name"] for e in json.load(open("list.json"))}
 assert {"mnist", "fmnist", "cifar10", "cifar100", "shapes"} <= names, names' || fail "data list --json"
 expect_error 2 "nosuchset" "$EBCLR" data get nosuchset
 expect_error 1 "127.0.0.1" timeout 100 "$EBCLR" data get cifar10 --source official --base-url https://127.0.0.1:1/x
+expect_error 1 "127.0.0.1" timeout 100 "$EBCLR" data get cifar10 --base-url https://127.0.0.1:1/x
+! grep -q mirror err.txt || fail "another place than the one that was named: $(cat err.txt)"
+expect_error 2 "does not go with --source mirror" "$EBCLR" data get cifar10 --source mirror --base-url https://127.0.0.1:1/x
 [ ! -e "$EBCLR_DATA/cifar10/data_batch_1.bin" ] || fail "half a set was left"
 
 # All benchmarks in miniature: every row is there and is a number.

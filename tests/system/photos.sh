@@ -31,6 +31,9 @@ QUICK=(--set encoder.width=8 --set head.out=16 --set sampler.steps=2 --set train
   --set guard.collapse=0)  # noise in a tiny network says little about collapse
 "$EBCLR" train --data photos --image-size 32 --budget 2s "${QUICK[@]}" --epochs 2 --out run >train.txt 2>&1 || fail "$(cat train.txt)"
 grep -q 'chosen for them' train.txt && grep -q 'expected end' train.txt || fail "what was chosen is not said: $(cat train.txt)"
+! grep -qE '^  (encoder resnet18|batches of|[0-9]+ epochs)' train.txt || fail "what was overridden is said to be chosen: $(cat train.txt)"
+at() { grep -n "$1" train.txt | head -n 1 | cut -d: -f1; }
+[ "$(at 'expected end')" -lt "$(at '^epoch ')" ] || fail "the expected end is said after training: $(cat train.txt)"
 grep -q 'ebclr report run' train.txt || fail "what to do next without labels: $(tail -n 3 train.txt)"
 ! grep -q 'eval knn' train.txt || fail "advice that cannot work without labels"
 [ "$(wc -l <run/metrics.jsonl)" -ge 4 ] || fail "metrics.jsonl holds $(wc -l <run/metrics.jsonl) lines"
@@ -41,6 +44,17 @@ grep -q '1 thread$' run/train.log || fail "threads: $(grep thread run/train.log)
 mv run/images.csv list.csv
 "$EBCLR" train --resume run --quiet --threads 1
 cmp list.csv run/images.csv || fail "the list of images did not come back"
+
+# Three pictures are enough; the run is named after the folder however that is written; what is to be copied is quoted.
+mkdir trio && for i in 1 2 3; do picture "trio/$i.ppm" 32 32; done
+FEW=(--set encoder.width=8 --set head.out=16 --set sampler.steps=2 --set guard.collapse=0 --threads 1 --epochs 1)
+"$EBCLR" train --data trio/ --budget 5 "${FEW[@]}" >few.txt 2>&1 || fail "three pictures: $(cat few.txt)"
+[ -s runs/ebclr-trio/config.yaml ] || fail "the run of trio/ is in $(ls runs)"
+grep -qE '^  batches of [23]: there are [23] images to learn from' few.txt || fail "batches of three pictures: $(cat few.txt)"
+"$EBCLR" train --data trio/. --quiet "${FEW[@]}"
+[ -s runs/ebclr-trio-2/config.yaml ] || fail "the run of trio/. is in $(ls runs)"
+"$EBCLR" train --data trio --out 'odd run' "${FEW[@]}" >few.txt 2>&1
+grep -qF "ebclr report 'odd run' --out" few.txt || fail "a command that cannot be copied: $(tail -n 3 few.txt)"
 
 # From another folder; all images by default, with their split; single files.
 mkdir elsewhere && cd elsewhere
@@ -64,6 +78,32 @@ assert len(energies) == 40 and {e["split"] for e in energies} == {"train", "test
 assert json.load(open("two.json"))["images"] == 2
 PY
 cd ..
+
+# Each split has its own limit; what a limit leaves out has not changed, and another folder lacks nothing.
+"$EBCLR" embed run --limit 3 --limit-test 2 --out limited.npy --json >limited.json
+"$EBCLR" embed run --data elsewhere/scans --out scans.npy --json >scans.json
+"$EBCLR" embed run --limit-test 1 --out tested.npy --json >tested.json
+python3 - <<'PY' || fail "limits, another folder"
+import csv, json
+limited, scans, tested = (json.load(open(n + ".json")) for n in ("limited", "scans", "tested"))
+train = sum(r["split"] == "train" for r in csv.DictReader(open("run/images.csv", newline="")))
+assert [limited["images"], scans["images"], tested["images"]] == [5, 2, train + 1], (limited, scans, tested)
+assert not any("since training" in n for j in (limited, scans, tested) for n in j["notes"]), (limited, scans, tested)
+PY
+
+# A link is no copy of what it leads to: whoever removes copies keeps the file. Only an index is replaced by an index.
+mkdir -p dups/real && cp "$FILES"/two.gif dups/real/photo.gif && cp "$FILES"/cmyk.jpg "$FILES"/animated.webp dups/
+ln -s real/photo.gif dups/a_link.gif && ln -s real dups/album && ln dups/real/photo.gif dups/real/z.gif && cp dups/cmyk.jpg dups/d.jpg
+"$EBCLR" index run --data dups --out d.idx --json >index.json 2>/dev/null
+grep -q '"images": 4' index.json || fail "names of one file: $(cat index.json)"
+"$EBCLR" duplicates d.idx --similarity 1 --agreement 1 --out d.csv >/dev/null
+! grep -qE 'link|album|z\.gif' d.csv && [ "$(awk -F, '$3 == 1' d.csv | grep -c 'jpg$')" = 2 ] &&
+  ! awk -F, '$3 == 1' d.csv | grep -q gif || fail "a link is called a copy: $(cat d.csv)"
+expect_error 2 "read at 32 pixels, not 16" "$EBCLR" index run --data dups --out d.idx --image-size 16
+expect_error 2 "nosuch: no such folder" "$EBCLR" index run --data nosuch --out n.idx
+cp list.csv precious
+expect_error 2 "no index of ebclr" "$EBCLR" index run --data dups --out precious --fresh
+cmp list.csv precious || fail "index --fresh replaced a file that is no index"
 
 # Labels that come later and for a part of the images: the run's own split is judged on.
 python3 - <<'PY'
@@ -93,7 +133,14 @@ grep -q 'hardly moved' <<<"$("$EBCLR" sample run --count 4 --steps 2 --out s.png
 
 # A changed folder is noticed; a moved one is not a changed one.
 cp -r photos moved && rm -rf photos
-expect_error 2 "neither a known set nor a folder" "$EBCLR" train --resume run --epochs 3
+expect_error 2 "photos: the images are not there; where they have moved, say --data FOLDER" "$EBCLR" train --resume run --epochs 3
+expect_error 2 "say --data FOLDER" "$EBCLR" embed run --out again.npy
+expect_error 2 "say --data FOLDER" "$EBCLR" export run --part energy --format torchscript --out energy.pt
+expect_error 2 "say --data FOLDER" "$EBCLR" eval strangers run
+"$EBCLR" export run --part energy --format torchscript --out energy.pt --data moved >/dev/null || fail "export of the energy after moving"
+"$EBCLR" eval strangers run --limit 10 --data moved >/dev/null || fail "eval strangers after moving"
+"$EBCLR" report run --data moved --out moved.html >/dev/null 2>&1
+grep -q 'What looks alike to the encoder' moved.html || fail "no neighbours in the report after moving"
 "$EBCLR" train --resume run --epochs 3 --data moved --quiet
 grep -q "source: $WORK/moved" run/config.yaml || fail "the run does not know where its images are now"
 grep -q '"images": 40' <<<"$("$EBCLR" embed run --out again.npy --json)" || fail "embed after moving"

@@ -60,4 +60,20 @@ expect_error 2 "damaged" "$EBCLR" duplicates half.idx
 cp photos.idx bad.idx
 printf '\x55' | dd of=bad.idx bs=1 seek=200 conv=notrunc 2>/dev/null
 expect_error 2 "damaged" "$EBCLR" outliers bad.idx --by mahalanobis
+
+# Names do nothing to a terminal; folders above an output are made.
+mkdir odd && cp photos/10.png $'odd/a\e[31m.png' && cp photos/10.png odd/b.png && cp photos/11.png odd/d.png
+"$EBCLR" index elsewhere --data odd --out new/deep/odd.idx >/dev/null 2>&1 && [ -s new/deep/odd.idx ] || fail "index in a new folder"
+"$EBCLR" search new/deep/odd.idx photos/10.png --run elsewhere >names.txt
+"$EBCLR" duplicates new/deep/odd.idx --out new/lists/d.csv --page new/pages/d.html >>names.txt
+"$EBCLR" outliers new/deep/odd.idx --by energy --out new/strange/o.csv --page new/stranger/o.html >>names.txt
+[ -s new/lists/d.csv ] && [ -s new/pages/d.html ] && [ -s new/strange/o.csv ] && [ -s new/stranger/o.html ] || fail "outputs in new folders"
+[ "$(grep -cF 'a\x1b[31m.png' names.txt)" = 3 ] && ! grep -q $'\e' names.txt || fail "names on the terminal: $(cat -v names.txt)"
+echo "no image" >$'odd/c\e[31m.png'
+"$EBCLR" index elsewhere --data odd --out new/deep/odd.idx 2>err.txt >/dev/null
+grep -q 'left out' err.txt && ! grep -q $'\e' err.txt || fail "names of files left out: $(cat -v err.txt)"
+: >file
+expect_error 1 "cannot be written" "$EBCLR" duplicates none.idx --out file/d.csv
+expect_error 1 "cannot be written" "$EBCLR" outliers none.idx --page file/o.html
+expect_error 1 "cannot be written" "$EBCLR" export elsewhere --out file/x.onnx
 echo "use: all as it should be"
