@@ -106,7 +106,7 @@ void TrainProgress::on_epoch(int64_t epoch, double knn) {
   knn_ = knn;
   if (quiet_) return;
   clear_line();
-  fmt::print(stderr, "epoch {} done in {}  {}\n", epoch, core::human_seconds(report_.position.seconds),
+  fmt::print(stderr, "epoch {} done after {}  {}\n", epoch, core::human_seconds(report_.position.seconds),
              numbers(report_, knn));
 }
 

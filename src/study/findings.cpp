@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/json.h"
+#include "core/text.h"
 #include "data/other_set.h"
 #include "run/run.h"
 
@@ -89,6 +90,18 @@ void read_distance(const RunSpec& spec, const std::string& judge, Findings& f) {
   }
 }
 
+// The judges that have not spoken of this run yet, or not on all sets.
+std::vector<std::string> owed_by(const RunSpec& spec, const Findings& f) {
+  std::vector<std::string> out;
+  for (const auto& judge : spec.judges) {
+    const auto on = [&](const std::string& set) { return f.curves.count(curve_name(judge, set)) > 0; };
+    const bool spoke = is_measured_once(judge) ? f.distances.count(judge) > 0
+                                               : std::all_of(spec.sets.begin(), spec.sets.end(), on);
+    if (!spoke) out.push_back(judge);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::pair<std::string, std::string> judge_and_protocol(const std::string& judge) {
@@ -153,22 +166,15 @@ Findings read_findings(const RunSpec& spec) {
 }
 
 bool complete(const RunSpec& spec, const Findings& f) {
-  if (!f.trained) return false;
-  for (const auto& judge : spec.judges) {
-    if (is_measured_once(judge)) {
-      if (!f.distances.count(judge)) return false;
-      continue;
-    }
-    for (const auto& set : spec.sets)
-      if (!f.curves.count(curve_name(judge, set))) return false;
-  }
-  return true;
+  return f.trained && owed_by(spec, f).empty();
 }
 
 std::string problem_of(const RunSpec& spec, const Findings& f, const std::string& failure) {
   if (!failure.empty()) return "failed: " + failure;
   if (!spec.blocked.empty()) return spec.blocked;
-  return complete(spec, f) ? "" : "not finished";
+  if (!f.trained) return "not finished";
+  const auto owed = owed_by(spec, f);
+  return owed.empty() ? "" : "not judged yet by " + core::join(owed, ", ");
 }
 
 }  // namespace ebclr::study

@@ -59,8 +59,8 @@ std::string distance_settings(const Judging& judging, const std::string& judge);
 Findings read_findings(const RunSpec& spec);
 /// Is there nothing left to do?
 bool complete(const RunSpec& spec, const Findings& findings);
-/// Why a run has no result: its failure (empty: none), what blocks it, or that it is not finished. Empty: it
-/// has one.
+/// Why a run has no result, or not all: its failure (empty: none), what blocks it, that it is not finished,
+/// or who has not judged it yet. Empty: nothing is missing.
 std::string problem_of(const RunSpec& spec, const Findings& findings, const std::string& failure);
 
 }  // namespace ebclr::study

@@ -69,16 +69,14 @@ CellResult collect_cell(const Results& r, const PlannedCell& cell) {
   CellResult c;
   c.id = cell.id;
   c.on = cell.on;
+  c.seeds = cell.runs.size();
   std::vector<double> seconds, units;
   for (size_t seed = 0; seed < cell.runs.size(); ++seed) {
     const size_t i = cell.runs[seed];
     const auto& f = r.findings[i];
     const auto& spec = r.plan.runs[i];
     const auto problem = problem_of(spec, f, r.failures[i]);
-    if (!problem.empty()) {
-      c.problems.push_back(problem);
-      ++c.lost;
-    }
+    if (!problem.empty()) c.problems.push_back(problem);
     c.rollbacks += f.rollbacks;
     if (!f.trained) continue;
     c.epochs = f.epochs;
@@ -172,9 +170,15 @@ Pool block_pool(const Results& r, const std::string& judge, const std::string& c
 
 }  // namespace
 
-std::string CellResult::mark() const {
+size_t CellResult::lost(const std::string& judge) const {
+  const auto e = score.find(judge);
+  return seeds - (e == score.end() ? 0 : e->second.values.size());
+}
+
+std::string CellResult::mark(const std::string& judge) const {
   std::vector<std::string> parts;
-  if (lost > 0) parts.push_back(lost == 1 ? "1 seed lost" : fmt::format("{} seeds lost", lost));
+  if (const auto n = lost(judge); n > 0)
+    parts.push_back(n == 1 ? "1 seed lost" : fmt::format("{} seeds lost", n));
   if (rollbacks > 0)
     parts.push_back(rollbacks == 1 ? "rolled back once" : fmt::format("rolled back {} times", rollbacks));
   return core::join(parts, ", ");

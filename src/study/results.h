@@ -43,7 +43,7 @@ struct CellResult {
   CellId id = {};
   std::string on = {};
   std::vector<std::string> problems = {};  ///< one for each run that failed, is missing or is unfinished
-  size_t lost = 0;                         ///< seeds that gave no result
+  size_t seeds = 0;                        ///< that were planned
   int64_t rollbacks = 0;                   ///< of all its runs: how often the guard stepped in
   int64_t epochs = 0;
   double seconds = 0, forward_units = 0;           ///< means of the trainings
@@ -52,8 +52,10 @@ struct CellResult {
   std::map<std::string, CellEfficiency> efficiency = {};
   std::map<std::string, std::string> measured_as = {};  ///< by judge of distances or strangers: on what
 
-  /// "1 of 2 seeds lost, rolled back twice"; empty when all went well.
-  std::string mark() const;
+  /// Seeds of which a judge has said nothing; what another judge still owes is no loss of this one.
+  size_t lost(const std::string& judge) const;
+  /// "1 seed lost, rolled back 2 times"; empty when all went well under this judge.
+  std::string mark(const std::string& judge) const;
 };
 
 /// All of it.

@@ -38,25 +38,28 @@ std::map<std::string, double> best_of(const Results& r, const std::string& judge
 }
 
 // " *" for a lost seed, " †" for a training that was rolled back.
-std::string marks(const CellResult& c) {
-  return std::string(c.lost > 0 ? " *" : "") + (c.rollbacks > 0 ? " †" : "");
+std::string marks(const CellResult& c, const std::string& judge) {
+  return std::string(c.lost(judge) > 0 ? " *" : "") + (c.rollbacks > 0 ? " †" : "");
 }
 
-Cell score_cell(const CellResult& cell, const Estimate& e, const std::string& behind, bool best) {
+Cell score_cell(const CellResult& cell, const std::string& judge, const std::string& behind, bool best) {
+  const auto& e = cell.score.at(judge);
   std::vector<std::string> hint, values;
   for (double v : e.values) values.push_back(fmt::format("{:.2f}", v));
   hint.push_back("seeds: " + core::join(values, ", "));
-  if (!cell.mark().empty()) hint.push_back(cell.mark());
+  if (const auto mark = cell.mark(judge); !mark.empty()) hint.push_back(mark);
   hint.insert(hint.end(), cell.problems.begin(), cell.problems.end());
-  return Cell{show(e) + behind + marks(cell), best ? Tone::kBest : Tone::kPlain, core::join(hint, "; ")};
+  return Cell{show(e) + behind + marks(cell, judge), best ? Tone::kBest : Tone::kPlain,
+              core::join(hint, "; ")};
 }
 
 std::string caption_of(const Results& r, const std::string& judge, bool paper) {
   bool over_seeds = false, lost = false, rolled = false;
   for (const auto& [id, c] : r.cells) {
-    lost |= c.lost > 0;
+    const auto e = c.score.find(judge);
     rolled |= c.rollbacks > 0;
-    for (const auto& [name, e] : c.score) over_seeds |= name == judge && e.over_seeds;
+    lost |= e != c.score.end() && c.lost(judge) > 0;
+    over_seeds |= e != c.score.end() && e->second.over_seeds;
   }
   std::string text = judge_label(judge);
   text += over_seeds
@@ -130,7 +133,7 @@ Table main_table(const Results& r, const std::string& judge) {
       const auto e = cell->second.score.find(judge);
       if (e != cell->second.score.end()) {
         const bool first = e->second.mean == best[column.id] && rows.size() > 1;
-        line.push_back(score_cell(cell->second, e->second, behind, first));
+        line.push_back(score_cell(cell->second, judge, behind, first));
         continue;
       }
       const auto& problems = cell->second.problems;
@@ -173,7 +176,7 @@ Table cost_table(const Results& r) {
     }
     const auto estimate = [&](const std::map<std::string, Estimate>& map, const std::string& judge) {
       const auto e = map.find(judge);
-      line.push_back(e == map.end() ? Cell{"-", Tone::kMuted} : Cell{show(e->second) + marks(c)});
+      line.push_back(e == map.end() ? Cell{"-", Tone::kMuted} : Cell{show(e->second) + marks(c, judge)});
     };
     for (const auto& j : judges) {
       estimate(c.untrained, j);
@@ -252,7 +255,7 @@ Table budget_table(const Results& r, const std::string& judge) {
       auto text = show(score);
       if (std::abs(used - 1) > 0.005) text += fmt::format(" ({:.0f} %)", 100 * used);
       const auto cell = r.cells.find({row.id, b.column});
-      if (cell != r.cells.end()) text += marks(cell->second);
+      if (cell != r.cells.end()) text += marks(cell->second, judge);
       line.push_back(Cell{text, score.mean == best ? Tone::kBest : Tone::kPlain});
     }
     t.rows.push_back(std::move(line));

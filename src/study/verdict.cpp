@@ -93,13 +93,20 @@ std::string at(const Study& study, const std::string& column) {
   return text.empty() ? "" : " on " + text;
 }
 
+/// A side of a comparison, and by whom it was judged.
+struct Judged {
+  CellId id;
+  std::string judge;
+};
+
 // " [EBCLR: 1 seed lost]" where the cells of a comparison were not whole.
-std::string marks(const Results& r, const std::vector<CellId>& ids) {
+std::string marks(const Results& r, const std::vector<Judged>& sides) {
   std::vector<std::string> parts;
-  for (const auto& id : ids) {
+  for (const auto& [id, judge] : sides) {
     const auto cell = r.cells.find(id);
-    if (cell == r.cells.end() || cell->second.mark().empty()) continue;
-    parts.push_back(fmt::format("{}: {}", label(r.plan.study.rows, id.row), cell->second.mark()));
+    if (cell == r.cells.end()) continue;
+    if (const auto mark = cell->second.mark(judge); !mark.empty())
+      parts.push_back(fmt::format("{}: {}", label(r.plan.study.rows, id.row), mark));
   }
   return parts.empty() ? "" : fmt::format(" [{}]", core::join(parts, "; "));
 }
@@ -145,21 +152,20 @@ bool learnt(const Results& r, const CellId& id, const std::string& judge) {
   return d.value > d.half();
 }
 
-// Why a cell that looks good cannot carry a claim; empty: it can.
-std::string weakness(const Results& r, const CellId& id, const std::string& judge) {
+// "but EBCLR lost a seed"; empty: it has all of them.
+std::string lost_seed(const Results& r, const CellId& id, const std::string& judge) {
   const auto cell = r.cells.find(id);
-  const auto who = label(r.plan.study.rows, id.row);
-  // Those that fell may have been the bad ones.
-  if (cell != r.cells.end() && cell->second.lost > 0) return fmt::format("but {} lost a seed", who);
-  return learnt(r, id, judge) ? "" : fmt::format("but {} is not above its own untrained encoder", who);
-}
-
-// A rival that lost its bad seeds is no proof against a claim.
-std::string strength(const Results& r, const CellId& id) {
-  const auto cell = r.cells.find(id);
-  return cell != r.cells.end() && cell->second.lost > 0
+  return cell != r.cells.end() && cell->second.lost(judge) > 0
              ? fmt::format("but {} lost a seed", label(r.plan.study.rows, id.row))
              : "";
+}
+
+// Why a cell that looks good cannot carry a claim; empty: it can.
+std::string weakness(const Results& r, const CellId& id, const std::string& judge) {
+  // Those that fell may have been the bad ones.
+  if (auto lost = lost_seed(r, id, judge); !lost.empty()) return lost;
+  const auto who = label(r.plan.study.rows, id.row);
+  return learnt(r, id, judge) ? "" : fmt::format("but {} is not above its own untrained encoder", who);
 }
 
 // Who is read long before a budget is spent, for want of a checkpoint, is not beaten by it.
@@ -254,14 +260,15 @@ void better(const Results& r, const Claim& claim, Tally& tally) {
   for (size_t i = 0; i < found.size(); ++i) {
     const auto& s = found[i];
     const auto d = apart ? together[i] : paired_difference(r, claim.judge, s.a.column, s.a.row, s.b.row);
-    Comparison c{show(s.text, d) + marks(r, {s.a, s.b})};
+    Comparison c{show(s.text, d) + marks(r, {{s.a, claim.judge}, {s.b, than_judge}})};
     c.open = untestable(r, d);
     if (c.open.empty()) c.open = incomparable(r, s.a, claim.judge, s.b, than_judge);
     if (c.open.empty()) {
       c.p_holds = tail(sign * d.value - claim.by, d);
       c.p_fails = tail(claim.by - sign * d.value, d);
       c.cannot_hold = weakness(r, s.a, claim.judge);
-      c.cannot_fail = strength(r, s.b);
+      // A rival that lost its bad seeds is no proof against a claim.
+      c.cannot_fail = lost_seed(r, s.b, than_judge);
       if (s.cut && c.cannot_hold.empty()) c.cannot_hold = cut_short(r, s.b, s.cut->second);
       if (s.cut && c.cannot_fail.empty()) c.cannot_fail = cut_short(r, s.a, s.cut->first);
     }
@@ -316,7 +323,7 @@ void equal(const Results& r, const Claim& claim, Tally& tally) {
     const bool column = found[i].x.column == found[i].y.column;
     const auto& [x, y, text] = found[i];
     const auto d = column ? paired_difference(r, claim.judge, x.column, x.row, y.row) : differences[i];
-    Comparison c{show(text, d) + marks(r, {x, y})};
+    Comparison c{show(text, d) + marks(r, {{x, claim.judge}, {y, claim.judge}})};
     c.open = untestable(r, d);
     if (c.open.empty()) c.open = incomparable(r, x, claim.judge, y, claim.judge);
     if (c.open.empty()) {
@@ -343,7 +350,7 @@ void efficiency(const Results& r, const Claim& claim, Tally& tally) {
         tally.add({.text = who, .open = "missing"});
         continue;
       }
-      Comparison c{who + marks(r, {{row, column}, {s.reference, column}})};
+      Comparison c{who + marks(r, {{{row, column}, claim.judge}, {{s.reference, column}, claim.judge}})};
       const auto& seeds = e->second.by_seed;
       if (!e->second.void_because.empty()) {
         c.open = "no target: " + e->second.void_because;

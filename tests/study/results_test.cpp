@@ -241,8 +241,8 @@ TEST_F(Collected, ALostSeedKeepsTheCommonSpreadAndIsMarked) {
   const auto& e = cell.score.at("knn");
   EXPECT_TRUE(e.over_seeds) << "not Wilson's interval over test images";
   EXPECT_NEAR(e.variance, 2, 1e-9) << "the pooled variance over one seed";
-  EXPECT_EQ(cell.lost, 1u);
-  EXPECT_EQ(cell.mark(), "1 seed lost, rolled back 2 times");
+  EXPECT_EQ(cell.lost("knn"), 1u);
+  EXPECT_EQ(cell.mark("knn"), "1 seed lost, rolled back 2 times");
   const auto v = judge_claims(r)[0];
   EXPECT_THAT(v.reason, HasSubstr("EBCLR: 1 seed lost, rolled back 2 times"));
   EXPECT_EQ(v.ruling, Ruling::kUndecided) << "the lost seed may have been the bad one";
@@ -255,6 +255,30 @@ TEST_F(Collected, ALostSeedKeepsTheCommonSpreadAndIsMarked) {
   EXPECT_THAT(csv,
               HasSubstr("0.700000,700,1000," + spec(plan, "ebclr", 0).folder.filename().string() + ",2,"));
   EXPECT_THAT(csv, HasSubstr("gave up"));
+}
+
+TEST_F(Collected, WhatOneJudgeOwesIsNoLossOfAnother) {
+  auto text = std::string(kJudgedStudy);
+  text.replace(text.find("[knn]"), 5, "[knn, knn-dino]");
+  const auto plan = make(2, text.c_str());
+  for (size_t seed = 0; seed < 2; ++seed) {
+    const auto d = static_cast<double>(seed);
+    fake_run(spec(plan, "simclr", seed), {30, 40, 50 + d});
+    fake_run(spec(plan, "moco", seed), {30, 40, 61 - d});
+    fake_run(spec(plan, "ebclr", seed), {30, 60, 90 + d / 2}, kEbclr);
+    const auto& folder = spec(plan, "ebclr", seed).folder;
+    std::filesystem::remove(eval::curve_file(folder, "knn", "dino", ""));
+  }
+  const auto r = results(plan);
+  const auto& cell = r.cells.at({"ebclr", ""});
+  EXPECT_EQ(cell.lost("knn"), 0u);
+  EXPECT_EQ(cell.lost("knn-dino"), 2u);
+  const auto claims = judge_claims(r);
+  EXPECT_EQ(claims[0].ruling, Ruling::kSupported) << claims[0].reason;
+  EXPECT_THAT(claims[0].reason, Not(HasSubstr("lost")));
+  const auto md = to_markdown(r, {});
+  EXPECT_THAT(md, HasSubstr("- EBCLR, seeds 0, 1: not judged yet by knn-dino\n"));
+  EXPECT_THAT(md, Not(HasSubstr("a seed is missing"))) << "no cell with a figure lacks one";
 }
 
 TEST_F(Collected, SeedsWithTheSameFateShareALine) {
