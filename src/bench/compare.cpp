@@ -99,7 +99,7 @@ nlohmann::json results_of(const std::string& program, const std::vector<std::str
     return out + "'";
   };
   std::string command = quoted(program) + " bench step --json";
-  for (const std::string& option : options) command += " " + quoted(option);
+  for (const std::string& option : options) (command += ' ') += quoted(option);
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
   if (!pipe) core::run_error("bench", fmt::format("cannot run {}", program));
   std::string text;

@@ -19,6 +19,7 @@
 #include "cli/commit.h"
 #include "cli/plan_board.h"
 #include "cli/runtime.h"
+#include "cli/say.h"
 #include "cli/watch_command.h"
 #include "core/error.h"
 #include "core/files.h"
@@ -144,7 +145,7 @@ study::Missing obtain(const std::vector<std::string>& sets, const std::string& d
       missing[name] = advice;
       continue;
     }
-    fmt::print(stderr, "fetching {} ...\n", name);
+    say("fetching {} ...\n", name);
     try {
       data::FetchOptions options;
       options.data_root = data_root;
@@ -152,7 +153,7 @@ study::Missing obtain(const std::vector<std::string>& sets, const std::string& d
       data::fetch(name, options);
     } catch (const core::Error&) {
       missing[name] = advice;
-      fmt::print(stderr, "{} cannot be had here; its runs are left out and say so in the report\n", name);
+      say("{} cannot be had here; its runs are left out and say so in the report\n", name);
     }
   }
   return missing;
@@ -187,12 +188,12 @@ void print_plan(const study::Plan& plan, TimeEstimate& estimate, int jobs) {
              "");
   for (const auto& r : plan.runs) {
     std::string state;
-    if (!r.blocked.empty()) {
-      state = r.blocked;
-      ++blocked;
-    } else if (study::complete(r, study::read_findings(r))) {
+    if (study::complete(r, study::read_findings(r))) {
       state = "done";
       ++done;
+    } else if (!r.blocked.empty()) {
+      state = r.blocked;
+      ++blocked;
     } else {
       const double s = estimate.seconds(r);
       seconds += s;
@@ -263,8 +264,7 @@ class PlanProgress {
     auto line = fmt::format("{}/{} runs  {:.0f} %  {}  {}", finished, all, 100 * done / std::max(total_, 1.0),
                             left, doing);
     if (line.size() >= width) line.resize(width - 1);
-    fmt::print(stderr, "\r\033[K{}", line);
-    std::fflush(stderr);
+    say("\r\033[K{}", line);
     dirty_ = true;
   }
 
@@ -273,7 +273,7 @@ class PlanProgress {
     clear();
     const auto& spec = plan_.runs[i];
     if (s.state == study::RunState::kFailed) {
-      fmt::print(stderr, "failed  {}: {}{}\n", spec.title, s.failure, whose(s));
+      say("failed  {}: {}{}\n", spec.title, s.failure, whose(s));
       return;
     }
     const auto f = study::read_findings(spec);
@@ -282,13 +282,12 @@ class PlanProgress {
       scores.push_back(fmt::format("{} on {} {:.1f} % (untrained {:.1f})", name.judge, name.set,
                                    100 * curve.back().accuracy, 100 * curve.front().accuracy));
     for (const auto& [name, d] : f.distances) scores.push_back(fmt::format("{} {:.2f}", name, d.distance));
-    fmt::print(stderr, "done    {}: {} in {}{}\n", spec.title, core::join(scores, ", "),
-               core::human_seconds(f.seconds), whose(s));
+    say("done    {}: {} in {}{}\n", spec.title, core::join(scores, ", "), core::human_seconds(f.seconds),
+        whose(s));
   }
   static const char* whose(const study::RunStatus& s) { return s.foreign ? " (by another process)" : ""; }
   void clear() {
-    if (dirty_) fmt::print(stderr, "\r\033[K");
-    std::fflush(stderr);
+    if (dirty_) say("\r\033[K");
     dirty_ = false;
   }
 
@@ -497,8 +496,8 @@ class Reproduction {
   }
 
   [[noreturn]] void interrupt() const {
-    fmt::print(stderr, "\ninterrupted; everything is saved. Continue with the same command:\n  {}\n",
-               core::one_line(whole_command(a_)));
+    say("\ninterrupted; everything is saved. Continue with the same command:\n  {}\n",
+        core::one_line(whole_command(a_)));
     throw core::Error(core::ExitCode::kInterrupted, "", "");
   }
 
@@ -538,7 +537,7 @@ void reproduce(const ReproduceArgs& a) {
                       fmt::format("{}: holds no runs to report on; leave out --report-only, or say "
                                   "where they are: --out",
                                   a.out));
-  catch_interrupts();
+  a.plan_only ? catch_interrupts() : protect_work();
   Reproduction reproduction(a, runtime);
   for (const auto& name : names) reproduction.perform(name, scales, seeds);
   reproduction.finish();
@@ -552,13 +551,12 @@ void work(const std::string& file, const RuntimeOptions& options) {
   } catch (const nlohmann::json::exception& e) {
     core::usage_error(kReproduce, fmt::format("{}: not the description of a run ({})", file, e.what()));
   }
-  catch_interrupts();
+  protect_work();
   auto last = Clock::now() - std::chrono::seconds(1);
   const auto report = [&](double done, const std::string& doing) {
     if (Clock::now() - last < std::chrono::milliseconds(300)) return;
     last = Clock::now();
-    fmt::print("{}", study::progress_line(done, doing));
-    std::fflush(stdout);
+    say_to(stdout, study::progress_line(done, doing));  // a parent that has gone also sends SIGTERM
   };
   switch (study::perform(spec, runtime.placement(), interrupted(), report, /*wait=*/false)) {
     case study::Outcome::kDone:

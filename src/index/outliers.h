@@ -1,6 +1,7 @@
 #pragma once
 // Which images of an index do not belong: by the model's energy and by distances in its features.
 
+#include <functional>
 #include <string>
 
 #include "index/index_file.h"
@@ -13,6 +14,8 @@ namespace ebclr::index {
 struct OutlierOptions {
   std::string by = "auto";
   int64_t k = 10;
+  /// Asked now and then: true ends the work with an error (kInterrupted).
+  std::function<bool()> stop = {};
 };
 
 /// Scores double [N], larger is stranger; throws Error for another name, or energy without energies.
@@ -21,7 +24,7 @@ torch::Tensor outlier_scores(const Index& index, const OutlierOptions& options);
 /// What is known of N images: features float [N, D] of any length, the lengths [N] that they had before they
 /// were scaled to 1, and energies [N] (undefined: none).
 struct Looks {
-  torch::Tensor features, lengths, energies;
+  torch::Tensor features = {}, lengths = {}, energies = {};
 };
 
 /// The same from what is known; `where` stands for the index in errors.

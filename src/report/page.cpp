@@ -236,11 +236,11 @@ void Page::table(const Table& table) {
       std::string classes = right[c] ? "n" : "";
       if (characters(cell.text) > (c == 0 ? 28 : 20)) classes += classes.empty() ? "w" : " w";
       if (cell.tone != Tone::kPlain)
-        classes += (classes.empty() ? "" : " ") + std::string(tone_class(cell.tone));
+        (classes += classes.empty() ? "" : " ") += tone_class(cell.tone);
       body_ += c == 0 ? "<th scope=\"row\"" : "<td";
       if (!classes.empty()) body_ += fmt::format(" class=\"{}\"", classes);
       if (!cell.hint.empty()) body_ += fmt::format(" title=\"{}\"", escape(cell.hint));
-      body_ += ">" + escape(cell.text) + (c == 0 ? "</th>" : "</td>");
+      body_ += fmt::format(">{}{}", escape(cell.text), c == 0 ? "</th>" : "</td>");
     }
     body_ += "</tr>";
   }

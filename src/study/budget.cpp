@@ -27,11 +27,10 @@ Curves curves_of(const Results& r, const PlannedCell& cell, const std::string& j
 /// What a cell has spent at a point of its curves.
 class Cost {
  public:
-  /// Seeds do the same work, so the quickest of them says what a unit of it takes when nothing else runs.
   Cost(const Curves& curves, Currency currency) : currency_(currency) {
-    for (const auto& [seed, curve] : curves)
-      if (const auto& end = curve->back(); end.forward_units > 0)
-        seconds_per_unit_ = std::min(seconds_per_unit_, end.seconds / end.forward_units);
+    std::vector<const std::vector<eval::CurvePoint>*> all;
+    for (const auto& [seed, curve] : curves) all.push_back(curve);
+    seconds_per_unit_ = quickest_pace(all);
   }
   double at(const eval::CurvePoint& p) const {
     switch (currency_) {
@@ -47,20 +46,19 @@ class Cost {
 
  private:
   Currency currency_;
-  double seconds_per_unit_ = std::numeric_limits<double>::infinity();
+  double seconds_per_unit_;
 };
 
 double cost_of(const Curves& curves, Currency currency) {
   const Cost cost(curves, currency);
-  Values all;
-  for (const auto& [seed, curve] : curves) all.push_back(cost.at(curve->back()));
-  return mean_of(all);
+  double dearest = 0;
+  for (const auto& [seed, curve] : curves) dearest = std::max(dearest, cost.at(curve->back()));
+  return dearest;
 }
 
 std::optional<Budget::Entry> read_at(const Curves& curves, double budget, Currency currency) {
   const Cost cost(curves, currency);
-  Budget::Entry out;
-  Values used;
+  Budget::Entry out{.used = std::numeric_limits<double>::infinity()};
   for (const auto& [seed, curve] : curves) {
     const eval::CurvePoint* at = nullptr;
     for (const auto& p : *curve)
@@ -69,10 +67,9 @@ std::optional<Budget::Entry> read_at(const Curves& curves, double budget, Curren
     out.score.values.push_back(100 * at->accuracy);
     out.score.seeds.push_back(seed);
     out.score.total = at->total;
-    used.push_back(cost.at(*at) / budget);
+    out.used = std::min(out.used, cost.at(*at) / budget);
   }
   if (curves.empty()) return std::nullopt;
-  out.used = mean_of(used);
   return out;
 }
 

@@ -10,13 +10,14 @@
 
 namespace ebclr::study {
 
-/// Accuracies of a column when every row may spend the same: as much as the cheapest of them spent in all, on
-/// average over its seeds.
+/// Accuracies of a column when every row may spend the same: as much as the cheapest of them spent in all. A
+/// seed that was rolled back spent more; what the dearest of its seeds spent lets all of them come to their
+/// end.
 struct Budget {
   double spent = 0;  ///< the budget
   struct Entry {
-    Estimate score;   ///< at the last checkpoint within the budget
-    double used = 0;  ///< what was spent there, as a part of the budget, on average over seeds
+    Estimate score = {};  ///< at the last checkpoint within the budget
+    double used = 0;      ///< what the seed that spent least spent there, as a part of the budget
   };
   std::map<std::string, Entry> rows = {};  ///< those with a trained checkpoint within it
 };

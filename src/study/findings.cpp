@@ -66,6 +66,8 @@ void read_curve_of(const RunSpec& spec, const std::string& judge, const std::str
     if (curve.settings != wanted || curve.data != set || curve.points.empty() ||
         curve.points.back().epoch < static_cast<double>(spec.config.train.epochs))
       return;
+    f.judged_on[curve_name(judge, set)] =
+        fmt::format("{} train and {} test images", curve.train_images, curve.points.back().total);
     f.curves[curve_name(judge, set)] = std::move(curve.points);
   } catch (const core::Error&) {  // a damaged one is made again
   }
@@ -171,7 +173,7 @@ bool complete(const RunSpec& spec, const Findings& f) {
 
 std::string problem_of(const RunSpec& spec, const Findings& f, const std::string& failure) {
   if (!failure.empty()) return "failed: " + failure;
-  if (!spec.blocked.empty()) return spec.blocked;
+  if (!spec.blocked.empty() && !complete(spec, f)) return spec.blocked;
   if (!f.trained) return "not finished";
   const auto owed = owed_by(spec, f);
   return owed.empty() ? "" : "not judged yet by " + core::join(owed, ", ");

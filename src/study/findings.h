@@ -41,6 +41,7 @@ struct Findings {
   double seconds = 0, forward_units = 0, peak_memory = 0;
   std::vector<run::Session> sessions;                         ///< what trained it
   std::map<CurveName, std::vector<eval::CurvePoint>> curves;  ///< the first point is untrained
+  std::map<CurveName, std::string> judged_on;                 ///< "4000 train and 10000 test images"
   std::map<std::string, FrechetFinding> distances;            ///< by judge
 };
 

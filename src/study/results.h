@@ -27,8 +27,9 @@ struct Estimate {
   double degrees = 0;   ///< of freedom behind it; 0: one seed
 };
 
-/// Gives estimates their means and intervals. They share a spread: those of one column and judge.
-void settle(const std::vector<Estimate*>& column, size_t seeds, const Pool& study = {});
+/// Gives estimates their means and intervals. They share a spread: those of one column and judge. `set` is
+/// what all columns on their data set know.
+void settle(const std::vector<Estimate*>& column, size_t seeds, const Pool& set = {});
 
 /// The reference's cost to reach this cell's final accuracy, as a part of what this cell spent.
 struct CellEfficiency {
@@ -46,11 +47,15 @@ struct CellResult {
   size_t seeds = 0;                        ///< that were planned
   int64_t rollbacks = 0;                   ///< of all its runs: how often the guard stepped in
   int64_t epochs = 0;
-  double seconds = 0, forward_units = 0;           ///< means of the trainings
+  double forward_units = 0;                        ///< mean of the trainings
+  double seconds = 0;                              ///< that it takes at the pace of the quickest of them
   std::map<std::string, Estimate> score = {};      ///< by judge; accuracies in percent, distances as they are
   std::map<std::string, Estimate> untrained = {};  ///< accuracies in percent
   std::map<std::string, CellEfficiency> efficiency = {};
-  std::map<std::string, std::string> measured_as = {};  ///< by judge of distances or strangers: on what
+  std::map<std::string, std::string> measured_as = {};  ///< by judge: on what
+
+  /// Stands in measured_as where seeds differ in that.
+  static constexpr const char* kMixed = "different things by different seeds";
 
   /// Seeds of which a judge has said nothing; what another judge still owes is no loss of this one.
   size_t lost(const std::string& judge) const;
@@ -84,10 +89,15 @@ Difference difference(const Estimate& a, const Estimate& b);
 /// The same for two rows of one column, which share their seeds: seed by seed, where both have all of them.
 Difference paired_difference(const Results& results, const std::string& judge, const std::string& column,
                              const std::string& a, const std::string& b);
-/// Two estimates that share their seeds, whatever they are of.
+/// Seconds of a forward-unit when nothing else runs: seeds do the same work, so the quickest of them tells.
+/// Infinity where no curve says what it spent.
+double quickest_pace(const std::vector<const std::vector<eval::CurvePoint>*>& curves);
+
+/// Two estimates that share their seeds, whatever they are of. Pairs of one column share one side and the
+/// spread of their differences; where that says too little, all pairs on a data set do.
 struct EstimatePair {
   const Estimate *a = nullptr, *b = nullptr;
-  std::string group = {};  ///< pairs of one group (of one data set) share the spread of their differences
+  std::string set = {}, column = {};
 };
 /// Their differences, seed by seed. Pairs that lost a seed are not paired.
 std::vector<Difference> paired_differences(size_t seeds, const std::vector<EstimatePair>& pairs);

@@ -107,10 +107,10 @@ Spread Pool::without(const Values& values) const {
   return {std::max(0.0, squares_ - squares_of(values)) / (weight_ - n), std::max(1.0, degrees_ - n)};
 }
 
-const Pool& known(const Pool& column, const Pool& study) {
+const Pool& known(const Pool& column, const Pool& set) {
   constexpr double kEnough = 4;
   const double own = column.spread().degrees;
-  return own >= kEnough || own >= study.spread().degrees ? column : study;
+  return own >= kEnough || own >= set.spread().degrees ? column : set;
 }
 
 Spread fitting(const Values& own, const Spread& others, const Spread& common) {

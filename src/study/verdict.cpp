@@ -22,6 +22,9 @@ struct Comparison {
   std::string open = {};         ///< why it stays open whatever the p-values say
   std::string cannot_hold = {};  ///< why it stays open where it would hold; it may still fail
   std::string cannot_fail = {};  ///< the same the other way round
+  /// Left out by --only. It counts among the comparisons that a claim makes, or a part of a study would be
+  /// judged more leniently than the whole.
+  bool not_run = false;
 };
 
 /// All comparisons of a claim, and what they come to together.
@@ -31,7 +34,9 @@ class Tally {
 
   Verdict verdict(const Claim& claim) const {
     Verdict v{claim, Ruling::kUndecided, "", all_.size()};
-    if (all_.empty()) {
+    const auto not_run = static_cast<size_t>(
+        std::count_if(all_.begin(), all_.end(), [](const Comparison& c) { return c.not_run; }));
+    if (not_run == all_.size()) {
       v.reason = "nothing to compare: the runs are missing";
       return v;
     }
@@ -42,9 +47,11 @@ class Tally {
     }
     p_holds = holm(p_holds);
     p_fails = holm(p_fails);
+    const auto corrected = fmt::format("not after the correction for {} comparisons", all_.size());
     std::vector<std::string> holds, fails, open;
     for (size_t i = 0; i < all_.size(); ++i) {
       const auto& c = all_[i];
+      if (c.not_run) continue;
       if (!c.open.empty())
         open.push_back(fmt::format("{} ({})", c.text, c.open));
       else if (p_fails[i] < kLevel && !c.cannot_fail.empty())
@@ -53,8 +60,12 @@ class Tally {
         fails.push_back(c.text);
       else if (p_holds[i] < kLevel && !c.cannot_hold.empty())
         open.push_back(fmt::format("{} ({})", c.text, c.cannot_hold));
+      else if (p_holds[i] < kLevel)
+        holds.push_back(c.text);
+      else if (std::min(c.p_holds, c.p_fails) < kLevel)
+        open.push_back(fmt::format("{} ({})", c.text, corrected));
       else
-        (p_holds[i] < kLevel ? holds : open).push_back(c.text);
+        open.push_back(c.text);
     }
     if (!fails.empty()) {
       v.ruling = Ruling::kNotSupported;
@@ -62,6 +73,8 @@ class Tally {
     } else if (!open.empty()) {
       v.reason =
           fmt::format("holds in {} of {} comparisons; open: {}", holds.size(), all_.size(), some(open));
+    } else if (not_run > 0) {
+      v.reason = fmt::format("holds in {} of {} comparisons: {}", holds.size(), all_.size(), some(holds));
     } else {
       v.ruling = Ruling::kSupported;
       v.reason = fmt::format("holds in all {} comparisons: {}", all_.size(), some(holds));
@@ -116,14 +129,13 @@ bool is_planned(const Results& r, std::string CellId::*which, const std::string&
                      [&](const PlannedCell& cell) { return cell.id.*which == id; });
 }
 
-// Columns that a claim is about and that were asked for; what --only left out makes no comparison.
+// Columns that a claim is about, whether they were asked for or not.
 std::vector<std::string> columns_of(const Results& r, const Claim& claim) {
   std::vector<std::string> out;
-  for (const auto& c : r.plan.study.columns) {
-    const bool named = claim.columns.empty() ||
-                       std::find(claim.columns.begin(), claim.columns.end(), c.id) != claim.columns.end();
-    if (named && is_planned(r, &CellId::column, c.id)) out.push_back(c.id);
-  }
+  for (const auto& c : r.plan.study.columns)
+    if (claim.columns.empty() ||
+        std::find(claim.columns.begin(), claim.columns.end(), c.id) != claim.columns.end())
+      out.push_back(c.id);
   return out;
 }
 
@@ -143,12 +155,12 @@ std::vector<std::string> left_out(const Results& r, const Claim& claim) {
 }
 
 // A better score says little when neither side has learnt anything yet.
-bool learnt(const Results& r, const CellId& id, const std::string& judge) {
+bool learnt(const Results& r, const CellId& id, const std::string& judge, const Estimate& score) {
   const auto cell = r.cells.find(id);
   if (cell == r.cells.end()) return false;
-  const auto before = cell->second.untrained.find(judge), after = cell->second.score.find(judge);
+  const auto before = cell->second.untrained.find(judge);
   if (before == cell->second.untrained.end()) return is_measured_once(judge);
-  const auto d = difference(after->second, before->second);
+  const auto d = difference(score, before->second);
   return d.value > d.half();
 }
 
@@ -160,12 +172,12 @@ std::string lost_seed(const Results& r, const CellId& id, const std::string& jud
              : "";
 }
 
-// Why a cell that looks good cannot carry a claim; empty: it can.
-std::string weakness(const Results& r, const CellId& id, const std::string& judge) {
+// Why a cell that looks good with this score cannot carry a claim; empty: it can.
+std::string weakness(const Results& r, const CellId& id, const std::string& judge, const Estimate& score) {
   // Those that fell may have been the bad ones.
   if (auto lost = lost_seed(r, id, judge); !lost.empty()) return lost;
   const auto who = label(r.plan.study.rows, id.row);
-  return learnt(r, id, judge) ? "" : fmt::format("but {} is not above its own untrained encoder", who);
+  return learnt(r, id, judge, score) ? "" : fmt::format("but {} is not above its own untrained encoder", who);
 }
 
 // Who is read long before a budget is spent, for want of a checkpoint, is not beaten by it.
@@ -203,7 +215,8 @@ std::string incomparable(const Results& r, const CellId& a, const std::string& j
     return it == all.end() ? std::string() : it->second;
   };
   const auto x = as(a, judge_a), y = as(b, judge_b);
-  return x == y ? "" : fmt::format("measured differently: {}; {}", x, y);
+  // Seeds that differ among themselves may differ from those of the other side too.
+  return x == y && x != CellResult::kMixed ? "" : fmt::format("measured differently: {}; {}", x, y);
 }
 
 std::string under(const std::optional<Currency>& at) {
@@ -226,7 +239,6 @@ std::vector<Sides> sides_of(const Results& r, const Claim& claim) {
   for (const auto& column : columns_of(r, claim))
     for (const auto& row : claim.rows)
       for (const auto& other : claim.than) {
-        if (!r.plan.find({row, column}) || !r.plan.find({other, column})) continue;  // left out by --only
         auto text = fmt::format("{} against {}{}{}", label(s.rows, row), label(s.rows, other), at(s, column),
                                 under(claim.at));
         if (!claim.than_judge.empty()) text += fmt::format(", {} against {}", claim.judge, claim.than_judge);
@@ -240,6 +252,10 @@ void better(const Results& r, const Claim& claim, Tally& tally) {
   const auto than_judge = claim.than_judge.empty() ? claim.judge : claim.than_judge;
   std::vector<Sides> found;
   for (auto& s : sides_of(r, claim)) {
+    if (!r.plan.find(s.a) || !r.plan.find(s.b)) {
+      tally.add({.text = s.text, .not_run = true});
+      continue;
+    }
     if (!r.score(s.a, claim.judge) || !r.score(s.b, than_judge)) {
       tally.add({.text = s.text, .open = "missing"});
       continue;
@@ -255,7 +271,8 @@ void better(const Results& r, const Claim& claim, Tally& tally) {
   std::vector<EstimatePair> pairs;
   for (const auto& s : found)
     pairs.push_back({s.cut ? &s.cut->first.score : r.score(s.a, claim.judge),
-                     s.cut ? &s.cut->second.score : r.score(s.b, than_judge), s.a.column});
+                     s.cut ? &s.cut->second.score : r.score(s.b, than_judge), r.cells.at(s.a).on,
+                     s.a.column});
   const auto together = paired_differences(static_cast<size_t>(r.plan.seeds), pairs);
   for (size_t i = 0; i < found.size(); ++i) {
     const auto& s = found[i];
@@ -266,7 +283,7 @@ void better(const Results& r, const Claim& claim, Tally& tally) {
     if (c.open.empty()) {
       c.p_holds = tail(sign * d.value - claim.by, d);
       c.p_fails = tail(claim.by - sign * d.value, d);
-      c.cannot_hold = weakness(r, s.a, claim.judge);
+      c.cannot_hold = weakness(r, s.a, claim.judge, *pairs[i].a);
       // A rival that lost its bad seeds is no proof against a claim.
       c.cannot_fail = lost_seed(r, s.b, than_judge);
       if (s.cut && c.cannot_hold.empty()) c.cannot_hold = cut_short(r, s.b, s.cut->second);
@@ -311,10 +328,11 @@ void equal(const Results& r, const Claim& claim, Tally& tally) {
   for (auto& pair : equal_pairs(r, claim)) {
     const auto *a = r.score(pair.x, claim.judge), *b = r.score(pair.y, claim.judge);
     if (a && b) {
-      estimates.push_back({a, b, pair.x.column});
+      estimates.push_back({a, b, r.cells.at(pair.x).on, pair.x.column});
       found.push_back(std::move(pair));
-    } else if (r.plan.find(pair.x) && r.plan.find(pair.y)) {
-      tally.add({.text = pair.text, .open = "missing"});
+    } else {
+      const bool planned = r.plan.find(pair.x) && r.plan.find(pair.y);
+      tally.add({.text = pair.text, .open = "missing", .not_run = !planned});
     }
   }
   const auto differences = paired_differences(static_cast<size_t>(r.plan.seeds), estimates);
@@ -329,9 +347,11 @@ void equal(const Results& r, const Claim& claim, Tally& tally) {
     if (c.open.empty()) {
       c.p_holds = std::max(tail(claim.within - d.value, d), tail(claim.within + d.value, d));
       c.p_fails = tail(std::abs(d.value) - claim.within, d);
-      // Two that learnt nothing are equal too.
-      for (const auto& id : {x, y})
-        if (c.cannot_hold.empty()) c.cannot_hold = weakness(r, id, claim.judge);
+      // Two that learnt nothing are equal too, and who lost its bad seeds may look better than it is.
+      for (const auto& id : {x, y}) {
+        if (c.cannot_hold.empty()) c.cannot_hold = weakness(r, id, claim.judge, *r.score(id, claim.judge));
+        if (c.cannot_fail.empty()) c.cannot_fail = lost_seed(r, id, claim.judge);
+      }
     }
     tally.add(std::move(c));
   }
@@ -343,9 +363,12 @@ void efficiency(const Results& r, const Claim& claim, Tally& tally) {
   for (const auto& column : columns_of(r, claim))
     for (const auto& row : claim.rows) {
       const auto cell = r.cells.find({row, column});
-      if (cell == r.cells.end()) continue;
-      const auto e = cell->second.efficiency.find(claim.judge);
       const auto who = label(s.rows, row) + at(s, column);
+      if (cell == r.cells.end()) {
+        tally.add({.text = who, .not_run = true});
+        continue;
+      }
+      const auto e = cell->second.efficiency.find(claim.judge);
       if (e == cell->second.efficiency.end() || e->second.by_seed.empty()) {
         tally.add({.text = who, .open = "missing"});
         continue;
@@ -398,28 +421,18 @@ std::string name(Ruling ruling) {
 
 std::string how_verdicts_are_reached() {
   return "A claim is supported when all of its comparisons hold and not supported when one fails; what was "
-         "not "
-         "run leaves it undecided. A comparison of accuracies or distances is tested at 2.5 % to each side, "
-         "corrected for the number of comparisons that the claim makes (Holm), not for the number of claims; "
-         "the "
-         "intervals that are shown are single, without that correction. The spread of seeds is that of a "
-         "column's "
-         "cells together (of the whole study where a column has fewer than four degrees of freedom), or a "
-         "cell's "
-         "or pair's own where it scatters more than the others (F test at 25 %). Seeds are paired where two "
-         "cells "
-         "share them. Intervals are over seeds, with the test images and the tuned settings as they are. One "
-         "seed "
-         "decides nothing; a winner that lost a seed, or is not above its own untrained encoder, is none; "
-         "nor "
-         "is "
-         "one whose rival was read below 90 % of an equal budget. Efficiency is no such test: it is read "
-         "from "
-         "checkpoints, (0.2, 0.3] means more than 0.2 and at most 0.3, and every seed must agree; a final "
-         "accuracy "
-         "counts as a target only when it lies above what the reference has before training, by more than "
-         "the "
-         "interval.";
+         "not run leaves it undecided. A comparison of accuracies or distances is tested at 2.5 % to each "
+         "side, corrected for the number of comparisons that the claim makes, run or not (Holm), not for the "
+         "number of claims; the intervals that are shown are single, without that correction. The spread of "
+         "seeds is that of a column's cells together (of all columns on the same data set where a column has "
+         "fewer than four degrees of freedom), or a cell's or pair's own where it scatters more than the "
+         "others (F test at 25 %). Seeds are paired where two cells share them. Intervals are over seeds, "
+         "with the test images and the tuned settings as they are. One seed decides nothing; a winner that "
+         "lost a seed, or is not above its own untrained encoder, is none; nor is one whose rival was read "
+         "below 90 % of an equal budget; what was judged on other images is not compared. Efficiency is no "
+         "such test: it is read from checkpoints, (0.2, 0.3] means more than 0.2 and at most 0.3, and every "
+         "seed must agree; a final accuracy counts as a target only when it lies above what the reference "
+         "has before training, by more than the interval.";
 }
 
 std::vector<Verdict> judge_claims(const Results& r) {
@@ -440,10 +453,8 @@ std::vector<Verdict> judge_claims(const Results& r) {
     }
     auto verdict = tally.verdict(claim);
     // One counterexample is enough against a claim; for it, all that it speaks of must have been looked at.
-    if (const auto missing = left_out(r, claim); !missing.empty() && verdict.ruling == Ruling::kSupported) {
+    if (const auto missing = left_out(r, claim); !missing.empty() && verdict.ruling != Ruling::kNotSupported)
       verdict.reason += fmt::format("; not run: {}", core::join(missing, ", "));
-      verdict.ruling = Ruling::kUndecided;
-    }
     if (!r.plan.decides && verdict.ruling != Ruling::kUndecided) {
       verdict.reason =
           fmt::format("runs of scale {} settle nothing; here it {}", r.plan.scale, verdict.reason);

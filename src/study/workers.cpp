@@ -127,10 +127,10 @@ class Line {
   explicit Line(const Plan& plan) : status(plan.runs.size()), plan_(plan), old_failures_(plan.runs.size()) {
     for (size_t i = 0; i < plan.runs.size(); ++i) {
       const auto& spec = plan.runs[i];
-      if (!spec.blocked.empty()) {
-        status[i] = {.state = RunState::kBlocked, .failure = spec.blocked};
-      } else if (complete(spec, read_findings(spec))) {
+      if (complete(spec, read_findings(spec))) {
         finish(i);
+      } else if (!spec.blocked.empty()) {
+        status[i] = {.state = RunState::kBlocked, .failure = spec.blocked};
       } else {
         old_failures_[i] = failed_at(spec);
         waiting_.insert(i);

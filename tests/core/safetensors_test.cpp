@@ -13,11 +13,9 @@ namespace {
 
 std::vector<std::byte> make(const std::string& header, size_t body) {
   const uint64_t size = header.size();
-  std::vector<std::byte> out(8);
+  std::vector<std::byte> out(8 + header.size() + body);
   std::memcpy(out.data(), &size, 8);
-  const auto s = std::as_bytes(std::span(header.data(), header.size()));
-  out.insert(out.end(), s.begin(), s.end());
-  out.resize(out.size() + body);
+  std::memcpy(out.data() + 8, header.data(), header.size());
   return out;
 }
 

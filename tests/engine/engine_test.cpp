@@ -463,7 +463,9 @@ TEST(Engine, FallsBackToTorch) {
   EXPECT_EQ(parse_engine("native").instructions, "");
   // What is less exact than float runs only when asked for.
   const cpu::Kernels* best = cpu::find_kernels("");
-  if (best != nullptr) EXPECT_STRNE(best->name, "amx");
+  if (best != nullptr) {
+    EXPECT_STRNE(best->name, "amx");
+  }
 }
 
 /// A processor that has no more than this, while it lives.

@@ -145,7 +145,9 @@ TEST(Knn, BenchFindsTheSameNeighbours) {
   for (const char* protocol : {"paper", "moco"}) {
     const KnnBench bench = bench_knn(train, queries, knn_protocol(protocol), 1);
     EXPECT_GT(bench.same_neighbours, 0.999) << protocol;
-    if (bench.faiss_seconds) EXPECT_GT(*bench.faiss_seconds, 0);
+    if (bench.faiss_seconds) {
+      EXPECT_GT(*bench.faiss_seconds, 0);
+    }
   }
 }
 

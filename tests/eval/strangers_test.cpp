@@ -91,7 +91,9 @@ TEST(Strangers, OwnImagesAreNoStrangersAndTheMeanIsOverTheSets) {
     for (const double value : {rows[i].energy, rows[i].neighbour, rows[i].mahalanobis, rows[i].combined}) {
       EXPECT_GE(value, 0) << rows[i].name;
       EXPECT_LE(value, 1) << rows[i].name;
-      if (rows[i].name == "own") EXPECT_EQ(value, 0.5);
+      if (rows[i].name == "own") {
+        EXPECT_EQ(value, 0.5);
+      }
     }
     sum.energy += rows[i].energy;
     sum.combined += rows[i].combined;

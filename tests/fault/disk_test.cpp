@@ -207,7 +207,9 @@ TEST(FaultyDisk, AFileIsOldOrNewNeverHalf) {
       const auto end = in_a_process(dir / "out", fault, n, work);
       const auto now = core::read_text(path, "test");
       ASSERT_TRUE(now == before || now == after) << now.size() << " bytes after " << end.call;
-      if (end.code == 0) ASSERT_EQ(now, after) << "success was claimed";
+      if (end.code == 0) {
+        ASSERT_EQ(now, after) << "success was claimed";
+      }
       ++tried;
       // The next writer sweeps what is left.
       core::write_atomically(path, after, "test");

@@ -216,7 +216,9 @@ TEST(Guard, TheGoodOneIsAlwaysAmongThoseKept) {
     });
     EXPECT_LE(disk.size(), 3u);
     EXPECT_NE(std::find(disk.begin(), disk.end(), *guard.good()), disk.end()) << "at step " << step;
-    if (step >= 24) EXPECT_GE(guard.good()->step, step - 24) << "it keeps up";
+    if (step >= 24) {
+      EXPECT_GE(guard.good()->step, step - 24) << "it keeps up";
+    }
     EXPECT_GE(guard.good()->step, best);
     best = guard.good()->step;
   }
