@@ -54,8 +54,8 @@ Guesses guess(const ClassifyArgs& a, const run::Run& run, const run::Model& mode
     return g;
   }
   g.classes = set.class_names;
-  g.learnt =
-      index::classify(g.features, set.labels, set.class_names, {.seed = static_cast<uint64_t>(a.seed)});
+  g.learnt = index::classify(g.features, set.labels, set.class_names,
+                             {.first = data::first_of_equals(set), .seed = static_cast<uint64_t>(a.seed)});
   g.probabilities = g.learnt->probabilities;
   return g;
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 
 #include "data/other_set.h"
 #include "engine/engine.h"
@@ -45,8 +44,6 @@ data::TrainTest EncoderOptions::images(const run::Run& r, bool rest) const {
   if (!data.empty() && data != own && run::absolute({.source = data}).source != own &&
       !run::is_moved(r, data))
     return data::load(where, context);
-  context.limit = std::max<int64_t>(limit, 0);
-  context.limit_test = std::max<int64_t>(limit_test, 0);
   return run::load_images(r.folder(), where, context);
 }
 

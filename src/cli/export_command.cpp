@@ -50,6 +50,7 @@ void export_run(const ExportArgs& a) {
                                                .references = a.references,
                                                .seed = static_cast<uint64_t>(a.seed),
                                                .placement = runtime.placement()});
+    for (const auto& n : density.images->notes) fmt::print(stderr, "note: {}\n", n);
     model = std::move(density.model);
     references = density.references;
   } else {

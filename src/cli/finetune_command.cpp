@@ -69,6 +69,21 @@ run::Layer length_of(int64_t labels) {
            {"buffer.size", std::to_string(std::clamp<int64_t>(labels, 4 * batch, 10000))}}};
 }
 
+// The run's own split counts where the images are the run's: a folder of other pictures may have the same
+// names and sizes.
+data::TrainTest images_of_run(const run::Run& run, const data::SourceOptions& source, bool other_data,
+                              const data::LoadContext& context) {
+  const auto list = run::image_list(run.folder());
+  if (!list || (other_data && !run::is_moved(run, source.source))) return data::load(source, context);
+  auto sets = run::load_images(run.folder(), source, context);
+  const auto changes = data::compare(*list, sets.list);
+  const auto used =
+      std::count_if(list->images.begin(), list->images.end(), [](const auto& i) { return i.used(); });
+  const auto same =
+      static_cast<size_t>(used) - changes.missing.size() - changes.left_out.size() - changes.changed.size();
+  return other_data && changes.changed.size() > same ? data::load(source, context) : sets;
+}
+
 Training begun(const FinetuneArgs& a, const Runtime& runtime, std::vector<std::string>& warnings) {
   if (a.folder.empty() || a.out.empty())
     core::usage_error("finetune", "give the run to start from and --out, or --resume RUN");
@@ -99,11 +114,9 @@ Training begun(const FinetuneArgs& a, const Runtime& runtime, std::vector<std::s
   t.config.data = run::absolute(t.config.data);
   train::check_run_folder(t.folder, false);
   core::check_writable(t.folder.config(), "finetune");
-  // The run's own split counts where its labels are the folder's; labels of a CSV are split by class.
-  const auto list = csv ? std::nullopt : run::image_list(run.folder());
-  auto context = load_context(runtime.threads, a.training.silent());
-  if (list) context.list = &*list;
-  t.sets = data::load(t.config.data, context);
+  // Labels of a CSV are split by class.
+  const auto context = load_context(runtime.threads, a.training.silent());
+  t.sets = csv ? data::load(t.config.data, context) : images_of_run(run, t.config.data, other_data, context);
   const auto data = t.config.data;
   t.config = layered({length_of(t.sets.train.size())});
   t.config.data = data;

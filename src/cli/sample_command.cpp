@@ -57,6 +57,11 @@ density::Density load(const run::Run& run, const std::string& checkpoint, const 
                                      .placement = runtime.placement()});
 }
 
+/// What is to be known of the images that define the energy.
+void print_notes(const density::Density& density) {
+  for (const auto& n : density.images->notes) fmt::print(stderr, "note: {}\n", n);
+}
+
 struct SampleArgs {
   std::string folder, checkpoint = "last", init = "data", out = "samples.png", npy, data, data_root;
   int64_t count = 64, steps = 0, references = 512, seed = 0;
@@ -76,6 +81,7 @@ void sample(SampleArgs a) {
   const auto runtime = apply(a.runtime);
   const auto run = run::Run::open(a.folder);
   auto density = load(run, a.checkpoint, a.data_root, a.data, runtime, a.references, a.seed);
+  print_notes(density);
   density::ChainStarts starts(run, density, a.init, static_cast<uint64_t>(a.seed));
   const auto begin = starts.next(a.count).to(runtime.device);
   const auto result = density::draw_samples(
@@ -142,10 +148,9 @@ data::ImageSet images_for_energy(const EnergyArgs& a, const run::Run& run, const
     return read_named(a.files, a.image_size > 0 ? a.image_size : model.side, threads, problems);
   auto source = apply(static_cast<const DataOptions&>(a), set_for(run, name));
   auto context = load_context(threads, a.json);
-  context.limit = std::max<int64_t>(a.limit, 0);
   const std::string split = !a.split.empty() ? a.split : data::is_folder(source.source) ? "all" : "test";
-  context.rest = split == "all" && a.limit < 0;
-  if (a.limit >= 0) source.limit = source.limit_test = a.limit;
+  context.rest = split == "all" && a.limit < 0 && a.limit_test < 0;
+  if (a.limit >= 0 && a.limit_test < 0) source.limit_test = a.limit;  // one limit for both splits
   // Another set has a split of its own, and nothing in it is missing or new since training.
   auto sets = name == own.source || run::is_moved(run, name) ? run::load_images(run.folder(), source, context)
                                                              : data::load(source, context);
@@ -182,6 +187,8 @@ void energy(const EnergyArgs& a, const std::shared_ptr<dist::Group>& ranks) {
   const auto& config = run.config();
   std::vector<JudgedSet> parts;
   std::vector<data::FileProblem> problems;
+  // Where the run's own images are judged, their notes come with them.
+  if (ranks->rank() == 0 && (!a.files.empty() || (!a.data.empty() && !moved))) print_notes(density);
   const std::string first = !a.files.empty() ? a.files[0] : a.data.empty() ? config.data.source : a.data;
   for (const auto& name : {first, a.against}) {
     if (name.empty()) continue;

@@ -56,6 +56,7 @@ void judge_strangers(const StrangersArgs& a) {
                                                    .references = a.references,
                                                    .seed = a.seed,
                                                    .placement = runtime.placement()});
+  for (const auto& n : density.images->notes) fmt::print(stderr, "note: {}\n", n);
   auto source = run.config().data;
   if (!a.data_root.empty()) source.data_root = a.data_root;
   if (!a.data.empty()) source.source = a.data;

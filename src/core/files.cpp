@@ -281,6 +281,8 @@ void AtomicFile::commit() {
 
 void check_writable(const fs::path& path, std::string_view component) {
   if (path.empty()) return;
+  if (!path.has_filename())
+    usage_error(component, fmt::format("{}: names a folder; name a file", path.string()));
   struct stat info {};
   if (::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode))
     usage_error(component, fmt::format("{}: is a folder; name a file", path.string()));

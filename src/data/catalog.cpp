@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
-#include <numeric>
 #include <optional>
-#include <unordered_map>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -150,15 +148,7 @@ void hold_out_for_test(TrainTest& sets, const SourceOptions& o) {
     core::usage_error(kCatalogComponent, fmt::format("validation is {}, but there are {} train images",
                                                      o.validation, sets.train.size()));
   const double fraction = static_cast<double>(o.validation) / static_cast<double>(sets.train.size());
-  std::vector<size_t> first(static_cast<size_t>(sets.train.size()));
-  std::iota(first.begin(), first.end(), size_t{0});
-  // Copies of one picture stay together; the list of a folder begins with its train images.
-  std::unordered_map<std::string, size_t> known;
-  for (size_t i = 0; i < std::min(first.size(), sets.list.images.size()); ++i)
-    first[i] = known.emplace(sets.list.images[i].digest, i).first->second;
-  const auto labels = sets.train.labels.defined() ? sets.train.labels
-                                                  : torch::full({sets.train.size()}, kNoLabel, torch::kInt64);
-  const auto [rest, held] = hold_out(labels, first, fraction, o.seed);
+  const auto [rest, held] = hold_out(sets.train, fraction, o.seed);
   sets.test = select(sets.train, held);
   sets.test.split = "validation";
   sets.test.notes.clear();

@@ -33,8 +33,6 @@ struct LoadContext {
   std::function<void(const LoadProgress&)> progress = {};  ///< called while pictures are decoded
   const ImageList* list = nullptr;  ///< folders: the images of a run, whose splits count
   bool rest = false;                ///< folders: also what is in neither split
-  int64_t limit = 0;                ///< folders with a list: at most this many of its train images; 0: all
-  int64_t limit_test = -1;          ///< the same of its test images; negative: as `limit`
 };
 
 /// Both splits; `test` may be empty (size 0).

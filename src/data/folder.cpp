@@ -52,41 +52,18 @@ std::string test_beside_train(const fs::path& folder) {
   return "";
 }
 
-// A file of several names (links) is listed under those that the list has, one or more: the images of a run
-// stay what they were.
-void take_names_of(const ImageList& list, const fs::path& folder, Found& found) {
-  std::unordered_set<std::string> wanted, names;
-  for (const auto& i : list.images) wanted.insert(i.path);
-  std::map<FileId, size_t> number;
-  for (size_t i = 0; i < found.files.size(); ++i) {
-    names.insert(found.files[i].path);
-    number[found.files[i].id] = i;
-  }
-  std::vector<FoundFile> more;
-  std::vector<bool> renamed(found.files.size());
-  size_t there = 0;
-  for (const auto& path : wanted) {
-    if (names.contains(path)) {
-      ++there;
-      continue;
-    }
-    const auto file = file_at(folder, path);
-    if (!file) continue;
-    const auto it = number.find(file->id);
-    if (it == number.end() || !found.files[it->second].same_file(*file)) continue;
-    ++there;
-    renamed[it->second] = !wanted.contains(found.files[it->second].path);
-    more.push_back(*file);
-  }
-  if (more.empty() || there * 2 < wanted.size()) return;  // none, or the list is of another folder
-  const auto before = static_cast<int64_t>(found.files.size());
-  for (size_t i = 0; i < renamed.size(); ++i)
-    if (!renamed[i]) more.push_back(std::move(found.files[i]));
-  found.files = std::move(more);
-  std::sort(found.files.begin(), found.files.end(),
-            [](const auto& a, const auto& b) { return path_before(a.path, b.path); });
-  found.further_names =
-      std::max<int64_t>(0, found.further_names - (static_cast<int64_t>(found.files.size()) - before));
+std::vector<std::string> paths_of(const ImageList& list) {
+  std::vector<std::string> out;
+  for (const auto& i : list.images) out.push_back(i.path);
+  return out;
+}
+
+// First-level sub-folders, be they those of the files or of links to them.
+Labels labels_without_csv(const Found& found, const std::vector<std::string>& files) {
+  auto labels = labels_from_folders(files);
+  if (!labels.class_names.empty() || found.further_names.empty()) return labels;
+  auto linked = labels_from_links(found);
+  return linked.class_names.empty() ? labels : linked;
 }
 
 Listing list_folder(const fs::path& folder, const fs::path& labels_csv, const ImageList* list = nullptr) {
@@ -98,15 +75,15 @@ Listing list_folder(const fs::path& folder, const fs::path& labels_csv, const Im
   const auto test = labels_csv.empty() ? test_beside_train(folder) : "";
   out.found = find_pictures(
       folder, test.empty() ? std::vector<std::string>{} : std::vector<std::string>{"train", test});
-  if (list) take_names_of(*list, folder, out.found);
+  if (list) take_names(paths_of(*list), folder, out.found);  // the images of a run stay what they were
   if (out.found.files.empty())
     core::usage_error(kFolderComponent, fmt::format("{}: no images in it or its sub-folders; expected {}",
                                                     folder.string(), image::readable_formats()));
   for (const auto& f : out.found.files) out.files.push_back(f.path);
   out.name = fs::canonical(folder, ec).filename().string();
   if (out.name.empty()) out.name = folder.string();
-  out.labels =
-      labels_csv.empty() ? labels_from_folders(out.files) : labels_from_csv(labels_csv, folder, out.files);
+  out.labels = labels_csv.empty() ? labels_without_csv(out.found, out.files)
+                                  : labels_from_csv(labels_csv, folder, out.found.files);
   return out;
 }
 
@@ -128,6 +105,7 @@ ImageSet set_of(const Listing& l, const std::vector<int64_t>& rows, const Decode
   for (size_t i = first; i < first + count; ++i) {
     const auto file = static_cast<size_t>(rows[d.kept[i]]);
     set.files.push_back(l.files[file]);
+    set.digests.push_back(d.digests[i]);
     labels.push_back(l.labels.label[file]);
   }
   set.labels = torch::tensor(labels, torch::kInt64);
@@ -167,12 +145,12 @@ std::vector<std::string> notes_of(const Listing& l, const DecodedImages& d,
     notes.insert(notes.begin(), fmt::format("{} of {} files could not be read and are left out: {}",
                                             problems.size(), all, names_of(problems)));
   if (!l.found.unreadable_folders.empty())
-    notes.push_back(fmt::format("{} folder(s) could not be read: {}", l.found.unreadable_folders.size(),
-                                some_of(l.found.unreadable_folders)));
-  if (l.found.further_names > 0)
+    notes.push_back(fmt::format("{} folder(s) or link(s) could not be read: {}",
+                                l.found.unreadable_folders.size(), some_of(l.found.unreadable_folders)));
+  if (!l.found.further_names.empty())
     notes.push_back(
         fmt::format("{} link(s) lead to images that the folder holds already: each image counts once",
-                    l.found.further_names));
+                    l.found.further_names.size()));
   notes.insert(notes.end(), d.notes.begin(), d.notes.end());
   return notes;
 }
@@ -212,7 +190,7 @@ void label_splits(Listing& l, const std::string& test) {
 
 struct Parts {
   std::vector<int64_t> train, test, rest;  // numbers of files
-  int64_t copies = 0;                      // files that follow another of the same bytes into its part
+  std::vector<std::string> notes = {};     // on how they came about
 };
 
 std::vector<int64_t> chosen(const std::vector<int64_t>& from, const torch::Tensor& indices) {
@@ -226,12 +204,12 @@ std::vector<int64_t> chosen(const std::vector<int64_t>& from, const torch::Tenso
 void limit_part(const torch::Tensor& labels, std::vector<int64_t>& part, int64_t limit, uint64_t seed,
                 std::vector<int64_t>& rest) {
   if (limit <= 0 || limit >= static_cast<int64_t>(part.size())) return;
-  const auto kept =
-      chosen(part, limit_indices(labels.index_select(0, torch::tensor(part, torch::kInt64)), limit, seed));
-  std::vector<int64_t> left;
-  std::set_difference(part.begin(), part.end(), kept.begin(), kept.end(), std::back_inserter(left));
-  rest.insert(rest.end(), left.begin(), left.end());
-  part = kept;
+  const auto kept = limit_indices(labels.index_select(0, torch::tensor(part, torch::kInt64)), limit, seed);
+  std::vector<bool> keep(part.size());
+  for (int64_t i = 0; i < kept.numel(); ++i) keep[static_cast<size_t>(kept.data_ptr<int64_t>()[i])] = true;
+  for (size_t i = 0; i < part.size(); ++i)
+    if (!keep[i]) rest.push_back(part[i]);
+  part = chosen(part, kept);
 }
 
 // The list's own splits, when the folder holds its images: most of them, by name and size. Nothing otherwise.
@@ -253,6 +231,18 @@ std::optional<Parts> parts_of_list(const Listing& l, const ImageList& list) {
   for (size_t i = 0; i < used.size(); ++i)
     if (!used[i]) out.rest.push_back(static_cast<int64_t>(i));
   return out;
+}
+
+// Labels are wanted, and those of new images are not taken: the user may not know that a split is kept.
+void note_unused(const Listing& l, Parts& parts) {
+  const auto unused = std::count_if(parts.rest.begin(), parts.rest.end(), [&](int64_t i) {
+    return l.labels.label[static_cast<size_t>(i)] != kNoLabel;
+  });
+  if (unused > 0)
+    parts.notes.push_back(fmt::format(
+        "{} labelled image(s) are not in the split that the run keeps and are not used; labels of a "
+        "CSV file (data.labels_csv) are split anew",
+        unused));
 }
 
 // With data.labelled, images without a label are in neither split.
@@ -289,10 +279,16 @@ Parts held_out_parts(const Listing& l, const SourceOptions& o, int threads) {
   std::vector<size_t> first(files.size());
   std::iota(first.begin(), first.end(), size_t{0});
   if (o.test_fraction > 0) first = first_of_equals(l.folder, files, threads);
-  for (size_t i = 0; i < first.size(); ++i) parts.copies += first[i] != i;
+  size_t copies = 0;
+  for (size_t i = 0; i < first.size(); ++i) copies += first[i] != i;
   const auto [rest, held] = hold_out(torch::tensor(labels, torch::kInt64), first, o.test_fraction, o.seed);
   parts.train = chosen(all, rest);
   parts.test = chosen(all, held);
+  if (copies > 0)
+    parts.notes.push_back(
+        fmt::format("{} file(s) are copies of others, byte for byte: all copies of an image are on one side "
+                    "of the split, which holds out {} of {} files",
+                    copies, parts.test.size(), all.size()));
   return parts;
 }
 
@@ -300,17 +296,14 @@ Parts make_parts(Listing& l, const SourceOptions& o, const LoadContext& context)
   const auto test = test_beside_train(l.folder);
   const bool splits = !test.empty() && o.labels_csv.empty();
   if (splits) label_splits(l, test);
-  if (context.list && !context.list->empty())
-    if (auto parts = parts_of_list(l, *context.list)) {
-      if (o.labelled) leave_out_unlabelled(l, *parts);
-      limit_part(label_tensor(l.labels), parts->train, context.limit, o.seed, parts->rest);
-      limit_part(label_tensor(l.labels), parts->test,
-                 context.limit_test < 0 ? context.limit : context.limit_test, o.seed, parts->rest);
-      return *parts;
-    }
   Parts parts;
-  const auto labels = label_tensor(l.labels);
-  if (splits) {
+  if (auto known = context.list && !context.list->empty() ? parts_of_list(l, *context.list) : std::nullopt) {
+    parts = std::move(*known);
+    if (o.labelled) {
+      note_unused(l, parts);
+      leave_out_unlabelled(l, parts);
+    }
+  } else if (splits) {
     for (size_t i = 0; i < l.files.size(); ++i)
       (l.files[i].starts_with("train/")     ? parts.train
        : l.files[i].starts_with(test + "/") ? parts.test
@@ -320,6 +313,8 @@ Parts make_parts(Listing& l, const SourceOptions& o, const LoadContext& context)
   } else {
     parts = held_out_parts(l, o, context.threads);
   }
+  // The list of a run obeys the run's own limits already: only smaller ones take something away.
+  const auto labels = label_tensor(l.labels);
   limit_part(labels, parts.train, o.limit, o.seed, parts.rest);
   limit_part(labels, parts.test, o.limit_test, o.seed, parts.rest);
   return parts;
@@ -329,15 +324,8 @@ Parts make_parts(Listing& l, const SourceOptions& o, const LoadContext& context)
 
 namespace {
 
-// What is to be known of images that are there more than once: where they went, or that a split which is not
-// ours to change has them on both sides.
-void note_copies(const Parts& parts, const DecodedImages& d, size_t trained, size_t tested,
-                 std::vector<std::string>& notes) {
-  if (parts.copies > 0)
-    notes.push_back(
-        fmt::format("{} file(s) are copies of others, byte for byte: all copies of an image are on one side "
-                    "of the split",
-                    parts.copies));
+// A split that is not ours to change may have copies of an image on both sides.
+void note_copies(const DecodedImages& d, size_t trained, size_t tested, std::vector<std::string>& notes) {
   const auto at = [&](size_t i) { return d.digests.begin() + static_cast<ptrdiff_t>(i); };
   const std::unordered_set<std::string> known(at(0), at(trained));
   const auto both = std::count_if(at(trained), at(tested), [&](const auto& x) { return known.contains(x); });
@@ -401,7 +389,8 @@ TrainTest load_folder(const SourceOptions& o, const LoadContext& context) {
                                             : "rest",
                                file.stamp.size, decoded.digests[i]});
   }
-  note_copies(parts, decoded, trained, tested, out.train.notes);
+  out.train.notes.insert(out.train.notes.end(), parts.notes.begin(), parts.notes.end());
+  note_copies(decoded, trained, tested, out.train.notes);
   // Files that cannot be read are listed too: on the next look they are not new.
   std::unordered_map<std::string, uint64_t> bytes_of;
   for (const auto& f : l.found.files) bytes_of[f.path] = f.stamp.size;
@@ -505,11 +494,11 @@ TrainTest load_probe(const fs::path& source, const FolderOptions& o, uint64_t se
       files.push_back(path.is_absolute() ? path : source.parent_path() / path);
     }
     all = read_files(files, o);
-    std::vector<std::string> names;
+    std::vector<FoundFile> named;
     for (const auto& row : rows)
       if (&row != &rows.front() || row.fields[0] != "path")
-        names.push_back(fs::path(row.fields[0]).lexically_normal().generic_string());
-    const auto labels = labels_from_csv(source, source.parent_path(), names);
+        named.push_back({fs::path(row.fields[0]).lexically_normal().generic_string()});
+    const auto labels = labels_from_csv(source, source.parent_path(), named);
     all.class_names = labels.class_names;
     all.labels = torch::tensor(labels.label, torch::kInt64);
   }
@@ -522,6 +511,11 @@ TrainTest load_probe(const fs::path& source, const FolderOptions& o, uint64_t se
                                   source.string(), rows.numel(), all.classes()));
   if (rows.numel() < all.size()) all = select(all, rows);
   const auto [known, asked] = hold_out(all, 1.0 / 3, seed);
+  if (asked.numel() == 0 || known.numel() == 0)
+    core::usage_error(kFolderComponent,
+                      fmt::format("{}: too few pictures that differ among {} labelled images; a probe asks "
+                                  "about a third of them",
+                                  source.string(), all.size()));
   TrainTest out;
   out.train = select(all, known);
   out.test = select(all, asked);

@@ -481,19 +481,31 @@ DecodedImages rewrite(const DecodeRequest& r, const fs::path& path, const Head& 
   return rows_of(*fresh, r, known, decoded, r.cache == CacheKind::kMemory);
 }
 
-// Where the file is; the folder for it is made.
 fs::path cache_path(const DecodeRequest& r, const Head& head) {
   std::error_code ec;
-  fs::create_directories(r.cache_folder, ec);
-  if (::access(r.cache_folder.c_str(), W_OK | X_OK) != 0)
-    throw NoFile(
-        r.cache_folder.empty()
-            ? std::string("there is no folder for it (HOME is not set); choose one with --data-root")
-            : fmt::format("{} cannot be written; choose another with --data-root", r.cache_folder.string()));
   const std::string key = fmt::format("{}\n{} {} {}", fs::weakly_canonical(r.folder, ec).string(),
                                       head.channels, head.size, head.large);
   return r.cache_folder /
          (core::sha256(std::as_bytes(std::span(key.data(), key.size()))).substr(0, 20) + ".images");
+}
+
+// Makes the folder for the file where it is not there.
+void check_folder(const fs::path& folder) {
+  std::error_code ec;
+  fs::create_directories(folder, ec);
+  if (::access(folder.c_str(), W_OK | X_OK) == 0) return;
+  throw NoFile(folder.empty()
+                   ? std::string("there is no folder for it (HOME is not set); choose one with --data-root")
+                   : fmt::format("{} cannot be written; choose another with --data-root", folder.string()));
+}
+
+// One process at a time fills a cache; others wait for it and then read it.
+core::FileLock lock_of(const fs::path& path) {
+  try {
+    return core::FileLock::wait(path.string() + ".lock", kCacheComponent);
+  } catch (const core::Error& e) {
+    throw NoFile(bare(e));
+  }
 }
 
 void check_room(const fs::path& folder, uint64_t bytes) {
@@ -506,13 +518,12 @@ void check_room(const fs::path& folder, uint64_t bytes) {
                              core::human_bytes(static_cast<double>(bytes))));
 }
 
-// Through the cache file, which is written anew where it lacks something. `cache`: the file as it was found.
-DecodedImages through_file(const DecodeRequest& r, const Head& head, std::optional<Opened>& cache) {
-  const fs::path path = cache_path(r, head);
-  // One process at a time fills a cache; others wait for it and then read it.
-  const auto lock = core::FileLock::wait(path.string() + ".lock", kCacheComponent);
+// Through the cache file, which is written anew where it lacks something.
+DecodedImages through_file(const DecodeRequest& r, const Head& head, const fs::path& path) {
+  check_folder(r.cache_folder);
+  const auto lock = lock_of(path);
   core::sweep_temporaries(r.cache_folder);  // before the room on the disk is looked at
-  cache = open_cache(path, head);
+  const auto cache = open_cache(path, head);
   std::vector<FoundFile> others;
   if (cache) {
     if (auto out = from_cache(r, *cache)) return std::move(*out);
@@ -583,10 +594,13 @@ DecodedImages decode_images(const DecodeRequest& r) {
                     r.image_size, r.image_size, core::human_bytes(static_cast<double>(bytes))));
   if (r.cache == CacheKind::kNone || (r.cache != CacheKind::kDisk && bytes < kFileFrom))
     return in_memory(r, head);
-  std::optional<Opened> cache;
+  const fs::path path = cache_path(r, head);
   try {
-    return through_file(r, head, cache);
+    return through_file(r, head, path);
   } catch (const NoFile& e) {
+    const auto cache = open_cache(path, head);  // files are whole at any time: no lock is needed to read
+    if (cache)
+      if (auto out = from_cache(r, *cache)) return std::move(*out);
     if (r.cache == CacheKind::kDisk)
       core::run_error(kCacheComponent, fmt::format("{}, or set data.cache to none", e.what()));
     auto out = in_memory(r, head, cache);

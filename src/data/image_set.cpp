@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <string_view>
+#include <unordered_map>
 
 #include "core/error.h"
 #include "core/rng.h"
@@ -49,6 +51,12 @@ std::vector<int64_t> proportional(const std::vector<int64_t>& sizes, int64_t tot
   return counts;
 }
 
+std::vector<size_t> each_alone(int64_t count) {
+  std::vector<size_t> first(static_cast<size_t>(count));
+  std::iota(first.begin(), first.end(), size_t{0});
+  return first;
+}
+
 torch::Tensor labels_of(const ImageSet& set) {
   return set.labels.defined() ? set.labels : torch::full({set.size()}, kNoLabel, torch::kInt64);
 }
@@ -77,14 +85,13 @@ ImageSet select(const ImageSet& set, const torch::Tensor& indices) {
   if (set.large.defined()) out.large = set.large.index_select(0, rows);
   if (set.labels.defined()) out.labels = set.labels.index_select(0, rows);
   if (set.coarse_labels.defined()) out.coarse_labels = set.coarse_labels.index_select(0, rows);
-  if (!set.files.empty()) {
+  const auto take = [&](const std::vector<std::string>& from, std::vector<std::string>& to) {
     const auto* p = rows.data_ptr<int64_t>();
-    for (int64_t i = 0; i < rows.numel(); ++i) out.files.push_back(set.files[p[i]]);
-  }
-  if (!set.splits.empty()) {
-    const auto* p = rows.data_ptr<int64_t>();
-    for (int64_t i = 0; i < rows.numel(); ++i) out.splits.push_back(set.splits[static_cast<size_t>(p[i])]);
-  }
+    for (int64_t i = 0; !from.empty() && i < rows.numel(); ++i) to.push_back(from[static_cast<size_t>(p[i])]);
+  };
+  take(set.files, out.files);
+  take(set.digests, out.digests);
+  take(set.splits, out.splits);
   return out;
 }
 
@@ -120,6 +127,8 @@ ImageSet joined(const std::vector<const ImageSet*>& sets) {
   out.mapping = full[0]->mapping;
   std::vector<torch::Tensor> pixels, large, labels;
   const bool files = !full[0]->files.empty(), larger = full[0]->large.defined();
+  const bool digests =
+      std::all_of(full.begin(), full.end(), [](const auto* s) { return !s->digests.empty(); });
   for (const auto* s : full) {
     pixels.push_back(s->pixels);
     if (larger) large.push_back(s->large);
@@ -127,6 +136,7 @@ ImageSet joined(const std::vector<const ImageSet*>& sets) {
     if (s->class_names.size() > out.class_names.size()) out.class_names = s->class_names;
     out.splits.insert(out.splits.end(), static_cast<size_t>(s->size()), s->split);
     out.notes.insert(out.notes.end(), s->notes.begin(), s->notes.end());
+    if (digests) out.digests.insert(out.digests.end(), s->digests.begin(), s->digests.end());
     for (int64_t i = 0; i < s->size(); ++i)
       out.files.push_back(files ? s->files[static_cast<size_t>(i)]
                                 : fmt::format("{}/{}/{}", s->name, s->split, i));
@@ -173,35 +183,54 @@ torch::Tensor limit_indices(const torch::Tensor& labels, int64_t limit, uint64_t
   return sorted_rows(std::move(taken));
 }
 
+std::vector<size_t> first_of_equals(const ImageSet& set) {
+  auto first = each_alone(set.size());
+  std::unordered_map<std::string_view, size_t> known;
+  for (size_t i = 0; i < set.digests.size(); ++i) first[i] = known.emplace(set.digests[i], i).first->second;
+  return first;
+}
+
 std::pair<torch::Tensor, torch::Tensor> hold_out(const ImageSet& set, double fraction, uint64_t seed) {
-  return hold_out(labels_of(set), fraction, seed);
+  return hold_out(labels_of(set), first_of_equals(set), fraction, seed);
 }
 
 std::pair<torch::Tensor, torch::Tensor> hold_out(const torch::Tensor& labels, double fraction,
                                                  uint64_t seed) {
-  if (!(fraction >= 0 && fraction < 1))
-    core::usage_error(kImageSetComponent,
-                      fmt::format("held-out fraction is {}; expected at least 0 and below 1", fraction));
-  const auto groups = shuffled_groups(labels, seed, kHoldOutDraw);
-  std::vector<int64_t> sizes;
-  for (const auto& [label, indices] : groups) sizes.push_back(static_cast<int64_t>(indices.size()));
-  const auto total = static_cast<int64_t>(std::llround(fraction * static_cast<double>(labels.numel())));
-  const auto counts = total > 0 ? proportional(sizes, total) : std::vector<int64_t>(sizes.size(), 0);
-  size_t group = 0;
-  return split_classes(groups, [&](int64_t, int64_t) { return counts[group++]; });
+  return hold_out(labels, each_alone(labels.numel()), fraction, seed);
 }
 
 std::pair<torch::Tensor, torch::Tensor> hold_out(const torch::Tensor& labels,
                                                  const std::vector<size_t>& first, double fraction,
                                                  uint64_t seed) {
-  std::vector<int64_t> heads;
-  for (size_t i = 0; i < first.size(); ++i)
+  if (!(fraction >= 0 && fraction < 1))
+    core::usage_error(kImageSetComponent,
+                      fmt::format("held-out fraction is {}; expected at least 0 and below 1", fraction));
+  std::vector<int64_t> heads, size(first.size());
+  for (size_t i = 0; i < first.size(); ++i) {
     if (first[i] == i) heads.push_back(static_cast<int64_t>(i));
-  const auto drawn =
-      hold_out(labels.index_select(0, torch::tensor(heads, torch::kInt64)), fraction, seed).second;
+    ++size[first[i]];
+  }
+  const auto classes =
+      shuffled_groups(labels.index_select(0, torch::tensor(heads, torch::kInt64)), seed, kHoldOutDraw);
+  const auto head = [&](int64_t row) { return static_cast<size_t>(heads[static_cast<size_t>(row)]); };
+  std::vector<int64_t> images;
+  for (const auto& [label, rows] : classes) {
+    images.push_back(0);
+    for (const int64_t r : rows) images.back() += size[head(r)];
+  }
+  const auto total = static_cast<int64_t>(std::llround(fraction * static_cast<double>(first.size())));
+  const auto counts = total > 0 ? proportional(images, total) : std::vector<int64_t>(images.size(), 0);
   std::vector<bool> held(first.size());
-  for (int64_t i = 0; i < drawn.numel(); ++i)
-    held[static_cast<size_t>(heads[static_cast<size_t>(drawn.data_ptr<int64_t>()[i])])] = true;
+  int64_t open = 0;  // what a class could not give in whole groups, the next one may
+  size_t c = 0;
+  for (const auto& [label, rows] : classes) {
+    open += counts[c++];
+    for (const int64_t r : rows) {
+      if (size[head(r)] > open) continue;
+      open -= size[head(r)];
+      held[head(r)] = true;
+    }
+  }
   std::vector<int64_t> rest, out;
   for (size_t i = 0; i < first.size(); ++i) (held[first[i]] ? out : rest).push_back(static_cast<int64_t>(i));
   return {torch::tensor(rest, torch::kInt64), torch::tensor(out, torch::kInt64)};

@@ -27,6 +27,7 @@ struct ImageSet {
   std::vector<std::string> class_names;   ///< one per label
   std::vector<std::string> coarse_names;  ///< one per coarse label
   std::vector<std::string> files;         ///< relative paths for folders, else empty
+  std::vector<std::string> digests;       ///< of the files' bytes, one per image; empty where there are none
   std::vector<std::string> splits;  ///< one per image where they differ ("train", "test", "rest"), else empty
   std::vector<std::string> notes;   ///< what a user should know, e.g. "3 files could not be read: ..."
 
@@ -49,13 +50,17 @@ ImageSet select(const ImageSet& set, const torch::Tensor& indices);
 ImageSet joined(const std::vector<const ImageSet*>& sets);
 /// At most `limit` images, class-balanced where labels exist, seeded; original order kept. 0 keeps all.
 ImageSet limit(const ImageSet& set, int64_t limit, uint64_t seed);
-/// Indices of a seeded, class-stratified held-out part: {rest, held_out}, each int64, ascending.
+/// For each image the number of the first with the same bytes; its own where it is that one.
+std::vector<size_t> first_of_equals(const ImageSet& set);
+/// Indices of a seeded, class-stratified held-out part: {rest, held_out}, each int64, ascending. Copies of
+/// one picture are all in one of them: an answer that was seen says nothing.
 std::pair<torch::Tensor, torch::Tensor> hold_out(const ImageSet& set, double fraction, uint64_t seed);
 
-/// The same of labels alone (int64 [N], kNoLabel where unknown).
+/// The same of labels alone (int64 [N], kNoLabel where unknown): no copies are known.
 std::pair<torch::Tensor, torch::Tensor> hold_out(const torch::Tensor& labels, double fraction, uint64_t seed);
 /// The same, and images that belong together stay together: `first` [N] has the first of each one's group, by
-/// whose label it is drawn. As above where each is alone.
+/// whose label it is drawn. A group that would make the part too large is passed over. As above where each is
+/// alone.
 std::pair<torch::Tensor, torch::Tensor> hold_out(const torch::Tensor& labels,
                                                  const std::vector<size_t>& first, double fraction,
                                                  uint64_t seed);

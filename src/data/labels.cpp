@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <unordered_map>
 
@@ -38,6 +39,40 @@ std::unordered_map<std::string, int64_t> numbers_of(const std::vector<std::strin
   return number;
 }
 
+// Files by any of their names.
+class Names {
+ public:
+  Names(const fs::path& folder, const std::vector<FoundFile>& files) : folder_(folder), files_(files) {
+    for (size_t i = 0; i < files.size(); ++i) {
+      by_path_.emplace(files[i].path, i);
+      by_id_.emplace(files[i].id, i);
+    }
+  }
+
+  // The number of the file; nothing where the path leads to none of them.
+  std::optional<size_t> find(const fs::path& path) const {
+    const auto known = by_path_.find(path.lexically_normal().generic_string());
+    if (known != by_path_.end()) return known->second;
+    // An absolute path, or a link, hard or symbolic, to a file that is listed under another name.
+    const auto file = file_at(folder_, path.string());
+    if (!file) return std::nullopt;
+    const auto it = by_id_.find(file->id);
+    if (it == by_id_.end() || !files_[it->second].same_file(*file)) return std::nullopt;
+    return it->second;
+  }
+
+ private:
+  const fs::path& folder_;
+  const std::vector<FoundFile>& files_;
+  std::unordered_map<std::string, size_t> by_path_;
+  std::map<FileId, size_t> by_id_;
+};
+
+std::string first_folder(const std::string& path) {
+  const auto slash = path.find('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash);
+}
+
 }  // namespace
 
 std::string some_of(const std::vector<std::string>& items) {
@@ -48,14 +83,12 @@ std::string some_of(const std::vector<std::string>& items) {
          (items.size() > kShown ? fmt::format(" and {} more", items.size() - kShown) : "");
 }
 
-Labels labels_from_csv(const fs::path& csv, const fs::path& folder, const std::vector<std::string>& files) {
+Labels labels_from_csv(const fs::path& csv, const fs::path& folder, const std::vector<FoundFile>& files) {
   const auto rows = parse_csv(core::read_text(csv, kLabelsComponent), csv.string());
-  const auto index = numbers_of(files);
-  std::map<int64_t, std::string> given;
+  const Names named(folder, files);
+  std::map<size_t, std::string> given;
   std::set<std::string> names;
   std::vector<std::string> unknown;
-  std::error_code ec;
-  const fs::path base = fs::weakly_canonical(folder, ec);
   for (const auto& row : rows) {
     const std::string where = fmt::format("{}: line {}", csv.string(), row.line);
     if (row.fields.size() != 2)
@@ -64,25 +97,23 @@ Labels labels_from_csv(const fs::path& csv, const fs::path& folder, const std::v
     if (&row == &rows.front() && row.fields[0] == "path" && row.fields[1] == "label") continue;
     if (row.fields[1].empty())
       core::usage_error(kLabelsComponent, where + ": the label is empty; leave the line out instead");
-    const fs::path path = row.fields[0];
-    auto it = index.find(path.lexically_normal().generic_string());
-    if (it == index.end())  // an absolute path, or a link to a file that is listed under its own name
-      it = index.find(fs::weakly_canonical(base / path, ec).lexically_relative(base).generic_string());
-    if (it == index.end()) {
+    const auto file = named.find(row.fields[0]);
+    if (!file) {
       unknown.push_back(row.fields[0]);
       continue;
     }
-    const auto [old, fresh] = given.emplace(it->second, row.fields[1]);
+    const auto [old, fresh] = given.emplace(*file, row.fields[1]);
     if (!fresh && old->second != row.fields[1])
       core::usage_error(kLabelsComponent, fmt::format("{}: {} is labelled {}, and {} further up", where,
                                                       row.fields[0], row.fields[1], old->second));
     names.insert(row.fields[1]);
   }
   if (given.empty())
-    core::usage_error(kLabelsComponent,
-                      fmt::format("{}: none of its {} lines names an image of the folder; paths are relative "
-                                  "to it, e.g. {}",
-                                  csv.string(), unknown.size(), files.empty() ? "a.jpg" : files.front()));
+    core::usage_error(
+        kLabelsComponent,
+        fmt::format("{}: none of its {} lines names an image of the folder; paths are relative "
+                    "to it, e.g. {}",
+                    csv.string(), unknown.size(), files.empty() ? "a.jpg" : files.front().path));
   Labels out;
   if (!unknown.empty())
     out.notes.push_back(fmt::format("{} line(s) of {} name no image of the folder: {}", unknown.size(),
@@ -90,7 +121,7 @@ Labels labels_from_csv(const fs::path& csv, const fs::path& folder, const std::v
   out.class_names = sorted_names(names);
   const auto number = numbers_of(out.class_names);
   out.label.assign(files.size(), kNoLabel);
-  for (const auto& [i, name] : given) out.label[static_cast<size_t>(i)] = number.at(name);
+  for (const auto& [i, name] : given) out.label[i] = number.at(name);
   if (given.size() < files.size())
     out.notes.push_back(fmt::format("{} of {} images have a label in {}", given.size(), files.size(),
                                     csv.filename().string()));
@@ -129,6 +160,26 @@ Labels labels_from_folders(const std::vector<std::string>& files) {
   if (inside < files.size())
     out.notes.push_back(
         fmt::format("{} image(s) lie beside the class folders and have no label", files.size() - inside));
+  return out;
+}
+
+Labels labels_from_links(const Found& found) {
+  std::map<FileId, std::map<std::string, std::string>> names;  // the first in each sub-folder
+  for (const auto& f : found.further_names)
+    if (const auto folder = first_folder(f.path); !folder.empty()) names[f.id].emplace(folder, f.path);
+  std::vector<std::string> as_linked;
+  for (const auto& f : found.files) {
+    auto it = names.find(f.id);
+    if (it != names.end()) it->second.erase(first_folder(f.path));
+    // Without a class of its own it counts as lying beside the class folders.
+    as_linked.push_back(it != names.end() && it->second.size() == 1 ? it->second.begin()->second
+                                                                    : fs::path(f.path).filename().string());
+  }
+  auto out = labels_from_folders(as_linked);
+  if (!out.class_names.empty())
+    out.notes.insert(out.notes.begin(),
+                     fmt::format("classes are the sub-folders whose links lead to the images: {}",
+                                 some_of(out.class_names)));
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <set>
+#include <unordered_set>
 #include <utility>
 
 #include "core/error.h"
@@ -34,10 +35,10 @@ class Walk {
  public:
   explicit Walk(Found& found) : found_(found) {}
 
-  // All that is below the folder, and only then what its links lead to: a file that can be reached without
-  // one is named so.
-  void go(const fs::path& folder, const std::string& prefix) {
-    enter(folder, prefix);
+  // All that is below these folders, and only then what links in them lead to: a file that can be reached
+  // without one is named so.
+  void go(const fs::path& root, const std::vector<std::string>& names) {
+    for (const auto& name : names) enter(root / name, name);
     for (size_t i = 0; i < links_.size(); ++i) {  // it grows
       const Link link = links_[i];
       struct stat s {};
@@ -67,6 +68,7 @@ class Walk {
       const fs::path path = folder / name;
       const std::string relative = prefix.empty() ? name : prefix + "/" + name;
       const bool known = ::lstat(path.c_str(), &s) == 0;
+      if (!known && errno == ENOENT) continue;  // gone since it was listed
       if (known && S_ISLNK(s.st_mode)) {
         links_.push_back({path, relative});
       } else {
@@ -75,12 +77,16 @@ class Walk {
     }
   }
 
-  // `s` is null when it could not be asked, and errno says why.
+  // `s` is null when it could not be asked, and errno says why. What is not named like a picture may then be
+  // a folder: a link to a disk that is not mounted.
   void look(const fs::path& path, const std::string& relative, const struct stat* s) {
     const int error = errno;
     const bool named = image::has_picture_name(path.filename().string());
     if (!s) {
-      if (named) found_.problems.push_back({relative, std::strerror(error)});
+      if (named)
+        found_.problems.push_back({relative, std::strerror(error)});
+      else
+        found_.unreadable_folders.push_back(relative);
     } else if (S_ISDIR(s->st_mode)) {
       enter(path, relative);
     } else if (!S_ISREG(s->st_mode)) {
@@ -93,7 +99,7 @@ class Walk {
   void look_at_file(const fs::path& path, FoundFile file, bool named) {
     const auto [known, fresh] = files_.try_emplace(file.id, Known{file.stamp, false});
     if (!fresh && known->second.stamp == file.stamp && (known->second.picture || !named)) {
-      found_.further_names += known->second.picture;
+      if (known->second.picture) found_.further_names.push_back(std::move(file));
       return;
     }
     if (named || starts_like_a_picture(path)) {
@@ -124,20 +130,59 @@ bool path_before(std::string_view a, std::string_view b) {
                                       [&](char x, char y) { return rank(x) < rank(y); });
 }
 
+namespace {
+
+constexpr auto in_order = [](const auto& a, const auto& b) { return path_before(a.path, b.path); };
+
+}  // namespace
+
 std::optional<FoundFile> file_at(const fs::path& folder, const std::string& path) {
   struct stat s {};
   if (::stat((folder / path).c_str(), &s) != 0 || !S_ISREG(s.st_mode)) return std::nullopt;
   return found_file(path, s);
 }
 
+void take_names(const std::vector<std::string>& names, const fs::path& folder, Found& found) {
+  const std::unordered_set<std::string> wanted(names.begin(), names.end());
+  std::unordered_set<std::string> listed;
+  std::map<FileId, size_t> number;
+  for (size_t i = 0; i < found.files.size(); ++i) {
+    listed.insert(found.files[i].path);
+    number[found.files[i].id] = i;
+  }
+  std::vector<FoundFile> files;
+  std::vector<bool> renamed(found.files.size());
+  size_t there = 0;
+  for (const auto& path : wanted) {
+    if (listed.contains(path)) {
+      ++there;
+      continue;
+    }
+    const auto file = file_at(folder, path);
+    if (!file) continue;
+    const auto it = number.find(file->id);
+    if (it == number.end() || !found.files[it->second].same_file(*file)) continue;
+    ++there;
+    renamed[it->second] = !wanted.contains(found.files[it->second].path);
+    files.push_back(*file);
+  }
+  if (files.empty() || there * 2 < wanted.size()) return;
+  std::erase_if(found.further_names, [&](const FoundFile& f) { return wanted.contains(f.path); });
+  for (size_t i = 0; i < renamed.size(); ++i)
+    (renamed[i] ? found.further_names : files).push_back(std::move(found.files[i]));
+  found.files = std::move(files);
+  std::sort(found.files.begin(), found.files.end(), in_order);
+  std::sort(found.further_names.begin(), found.further_names.end(), in_order);
+}
+
 Found find_pictures(const fs::path& folder, const std::vector<std::string>& first) {
   Found found;
   Walk walk(found);
-  for (const auto& name : first) walk.go(folder / name, name);
-  walk.go(folder, "");
-  const auto in_order = [](const auto& a, const auto& b) { return path_before(a.path, b.path); };
+  walk.go(folder, first);
+  walk.go(folder, {""});
   std::sort(found.files.begin(), found.files.end(), in_order);
   std::sort(found.problems.begin(), found.problems.end(), in_order);
+  std::sort(found.further_names.begin(), found.further_names.end(), in_order);
   std::sort(found.unreadable_folders.begin(), found.unreadable_folders.end(), path_before);
   return found;
 }

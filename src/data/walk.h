@@ -37,19 +37,25 @@ struct FileProblem {
 struct Found {
   std::vector<FoundFile> files;            ///< in the order of their paths
   std::vector<FileProblem> problems = {};  ///< named like pictures, but pipes, devices, broken links
-  std::vector<std::string> unreadable_folders = {};  ///< that could not be listed, or not to the end
-  int64_t others = 0;                                ///< files that are no pictures
-  int64_t further_names = 0;                         ///< links to pictures that are in `files`
+  /// That could not be listed, or not to the end; also links to what is away, which may be a folder.
+  std::vector<std::string> unreadable_folders = {};
+  std::vector<FoundFile> further_names = {};  ///< links to pictures that are in `files`
+  int64_t others = 0;                         ///< files that are no pictures
 };
 
 /// Walks through links; a folder that was already seen (a circle) is not entered again; hidden files are
 /// skipped. A file counts when it is named like a picture or its first bytes are those of one, and it counts
 /// once: what is there without a link keeps its own name, links bring what is not there otherwise.
-/// Sub-folders `first` come before the others, links in them included.
+/// Sub-folders `first` come before the others, links in them included; what one of them holds without a link
+/// is never taken by a link of another.
 Found find_pictures(const std::filesystem::path& folder, const std::vector<std::string>& first = {});
 
 /// The order of Found::files: name by name, as one folder after the other is listed.
 bool path_before(std::string_view a, std::string_view b);
+
+/// Lists files under those of their names (links) that `names` has, one or more, where most of `names` lead
+/// to a file that was found; otherwise they are of another folder and nothing changes.
+void take_names(const std::vector<std::string>& names, const std::filesystem::path& folder, Found& found);
 
 /// What is under that name below the folder; nothing unless it is a regular file, or leads to one.
 std::optional<FoundFile> file_at(const std::filesystem::path& folder, const std::string& path);

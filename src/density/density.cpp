@@ -10,7 +10,6 @@
 #include "density/proposals.h"
 #include "dist/rows.h"
 #include "ebm/objective.h"
-#include "methods/contrastive_energy.h"
 #include "run/images.h"
 
 namespace ebclr::density {
@@ -40,7 +39,9 @@ Density density_of(const run::Run& run, run::Model model, const DensityOptions& 
     auto source = run.config().data;
     if (!o.data_root.empty()) source.data_root = o.data_root;
     if (!o.data.empty()) source.source = o.data;
-    d.images = std::make_shared<const data::ImageSet>(run::load_images(run.folder(), source).train);
+    run::check_holds_images(run, source.source);  // others would define another energy
+    d.images = std::make_shared<const data::ImageSet>(
+        run::load_images(run.folder(), source, {.progress = o.reading}).train);
   }
   if (d.images->channels() != d.model.encoder->options().channels)
     core::usage_error(kComponent, fmt::format("{} has {} channels, the encoder expects {}", d.images->name,
@@ -67,11 +68,34 @@ torch::Tensor energy_of(const Density& d, const torch::Tensor& f) {
                    : ebm::energy(outputs, d.references.to(torch::kCPU), d.options.objective.tau);
 }
 
-std::unique_ptr<methods::NetworkEnergy> energy_function(const Density& d) {
+ebm::EnergyGrad BatchedEnergy::evaluate(const torch::Tensor& v) {
+  if (v.size(0) <= batch_) return energy_->evaluate(v);
+  ebm::EnergyGrad out{{}, torch::empty_like(v)};
+  std::vector<torch::Tensor> energies;
+  for (int64_t i = 0; i < v.size(0); i += batch_) {
+    const int64_t count = std::min(batch_, v.size(0) - i);
+    const auto part = energy_->evaluate(v.narrow(0, i, count));
+    energies.push_back(part.energy);
+    out.grad.narrow(0, i, count).copy_(part.grad);
+  }
+  out.energy = torch::cat(energies);
+  return out;
+}
+
+torch::Tensor BatchedEnergy::value(const torch::Tensor& v) {
+  std::vector<torch::Tensor> parts;
+  for (const auto& some : v.split(batch_)) parts.push_back(energy_->value(some));
+  return torch::cat(parts);
+}
+
+std::unique_ptr<BatchedEnergy> energy_function(const Density& d) {
+  std::unique_ptr<methods::NetworkEnergy> energy;
   if (d.classes)
-    return std::make_unique<methods::ClassEnergy>(*d.model.encoder, *d.model.head, d.options.cut);
-  return std::make_unique<methods::ContrastiveEnergy>(*d.model.encoder, *d.model.head, d.references,
-                                                      d.options.objective.tau, d.options.cut);
+    energy = std::make_unique<methods::ClassEnergy>(*d.model.encoder, *d.model.head, d.options.cut);
+  else
+    energy = std::make_unique<methods::ContrastiveEnergy>(*d.model.encoder, *d.model.head, d.references,
+                                                          d.options.objective.tau, d.options.cut);
+  return std::make_unique<BatchedEnergy>(std::move(energy), kBatch);
 }
 
 torch::Tensor energies(const Density& density, const data::ImageSet& set,

@@ -7,28 +7,29 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "core/rng.h"
+#include "data/catalog.h"
 #include "data/image_set.h"
 #include "dist/group.h"
 #include "engine/engine.h"
+#include "methods/contrastive_energy.h"
 #include "methods/method.h"
 #include "run/run.h"
-
-namespace ebclr::methods {
-class NetworkEnergy;
-}
 
 namespace ebclr::density {
 
 struct DensityOptions {
   std::string checkpoint = "last";
   std::filesystem::path data_root = {};  ///< empty: the run's
-  std::string data = {};                 ///< where the run's folder of images lies now; empty: where it was
+  std::string data =
+      {};  ///< where the run's folder of images lies now; empty: where it was. Throws if not so
   /// The run's train images where somebody has them already; null: they are read.
   std::shared_ptr<const data::ImageSet> images = {};
-  int64_t references = 128;  ///< views that define the marginal
-  uint64_t seed = 0;         ///< of those views
+  std::function<void(const data::LoadProgress&)> reading = {};  ///< told while they are read; may throw
+  int64_t references = 128;                                     ///< views that define the marginal
+  uint64_t seed = 0;                                            ///< of those views
   engine::Placement placement = {};
 };
 
@@ -36,7 +37,7 @@ struct DensityOptions {
 struct Density {
   run::Model model;
   methods::EbclrOptions options;                 ///< temperature and sampler of the run
-  std::shared_ptr<const data::ImageSet> images;  ///< the run's train images
+  std::shared_ptr<const data::ImageSet> images;  ///< the run's train images; their notes say what changed
   torch::Tensor references;                      ///< outputs of views of them, [M, D] on the device
   torch::Device device = torch::kCPU;
   bool classes = false;  ///< outputs are logits of classes: the energy is that of JEM, without references
@@ -55,8 +56,22 @@ torch::Tensor outputs(const run::Model& model, const torch::Tensor& images, torc
 
 /// E of network outputs [N, D] -> [N] on the CPU.
 torch::Tensor energy_of(const Density& density, const torch::Tensor& outputs);
+/// A network's energy, asked for some chains at a time: these do not know each other, and what the network
+/// keeps of all of them at once would not fit into memory (half a megabyte a chain at width 4).
+class BatchedEnergy : public ebm::Energy {
+ public:
+  BatchedEnergy(std::unique_ptr<methods::NetworkEnergy> energy, int64_t batch)
+      : energy_(std::move(energy)), batch_(batch) {}
+  ebm::EnergyGrad evaluate(const torch::Tensor& v) override;
+  /// Energies alone, [N]; no gradient.
+  torch::Tensor value(const torch::Tensor& v);
+
+ private:
+  std::unique_ptr<methods::NetworkEnergy> energy_;
+  int64_t batch_;
+};
 /// E(v) as samplers want it; the density's networks must outlive it.
-std::unique_ptr<methods::NetworkEnergy> energy_function(const Density& density);
+std::unique_ptr<BatchedEnergy> energy_function(const Density& density);
 
 /// E(v) of every image of a set (already fit for the encoder, see eval::adapt), [N] on the CPU; [0] on ranks
 /// other than 0.

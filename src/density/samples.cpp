@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "ebm/sampler.h"
-#include "methods/contrastive_energy.h"
 
 namespace ebclr::density {
 namespace {

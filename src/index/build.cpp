@@ -1,9 +1,11 @@
 #include "index/build.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <torch/torch.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <deque>
@@ -300,23 +302,57 @@ data::Found pictures_of(const fs::path& folder) {
   return found;
 }
 
-// Names what the walk could not look at. Nobody knows whether images of a folder that could not be listed are
-// gone, so those of the old index stay.
-void tell_unseen(const data::Found& found, const std::optional<Index>& old,
+// A file of several names (links) keeps the one that the old index has, as long as it leads there.
+void keep_names(const Index& old, const fs::path& root, data::Found& found) {
+  std::vector<std::string> names;
+  std::set<data::FileId> named;
+  std::set<std::string_view> seen;
+  for (const auto& f : found.files) {
+    seen.insert(f.path);
+    if (old.find(f.path) < 0) continue;
+    names.push_back(f.path);
+    named.insert(f.id);
+  }
+  for (int64_t row = 0; row < old.size(); ++row) {
+    const std::string path(old.path(row));
+    if (seen.contains(path)) continue;
+    if (const auto file = data::file_at(root, path); file && named.insert(file->id).second)
+      names.push_back(path);
+  }
+  data::take_names(names, root, found);
+}
+
+// There, as a name at least, but nobody can say what it leads to: a link to a disk that is not mounted.
+bool is_away(const fs::path& path) {
+  struct stat s {};
+  return ::stat(path.c_str(), &s) != 0 && (::lstat(path.c_str(), &s) == 0 || errno != ENOENT);
+}
+
+// Names what the walk could not look at. Nobody knows whether images of a folder that could not be listed, or
+// behind a link to what is away, are gone, so those of the old index stay.
+void tell_unseen(const data::Found& found, const fs::path& root, const std::optional<Index>& old,
                  std::map<std::string, Place>& places, BuildReport& report) {
   std::set<std::string_view> seen;
+  std::error_code ec;
   for (const auto& f : found.files) seen.insert(f.path);
   for (const auto& folder : found.unreadable_folders) {
     const std::string inside = folder == "." ? "" : folder + "/";
+    const bool away = is_away(root / folder) && fs::is_symlink(root / folder, ec);
     int64_t kept = 0;
     for (int64_t row = 0; old && row < old->size(); ++row)
-      if (const auto path = old->path(row); path.starts_with(inside) && !seen.contains(path))
+      if (const auto path = old->path(row);
+          (path == folder || path.starts_with(inside)) && !seen.contains(path))
         kept += places.try_emplace(std::string(path), Place{nullptr, row}).second;
-    report.unreadable.push_back(
-        fmt::format("{}: a folder that could not be listed{}", folder,
-                    kept > 0 ? fmt::format("; {} image(s) of it stay as they were", kept) : ""));
+    report.unreadable.push_back(fmt::format(
+        "{}: a {} that could not be {}{}", folder, away ? "link" : "folder", away ? "followed" : "listed",
+        kept > 0 ? fmt::format("; {} image(s) of it stay as they were", kept) : ""));
   }
-  for (const auto& p : found.problems) report.unreadable.push_back(fmt::format("{}: {}", p.path, p.reason));
+  for (const auto& p : found.problems) {
+    const int64_t row = old && is_away(root / p.path) ? old->find(p.path) : -1;
+    if (row >= 0) places.try_emplace(p.path, Place{nullptr, row});
+    report.unreadable.push_back(
+        fmt::format("{}: {}{}", p.path, p.reason, row >= 0 ? "; it stays as it was" : ""));
+  }
 }
 
 // Looks at these files, chunk by chunk, until the end or until told to stop.
@@ -376,13 +412,14 @@ Contents put_together(const IndexInfo& info, const std::map<std::string, Place>&
 
 BuildReport build_index(const Looker& looker, const fs::path& folder, const fs::path& out,
                         const BuildOptions& o) {
-  const auto found = pictures_of(folder);
+  auto found = pictures_of(folder);
   const auto root = fs::absolute(folder).lexically_normal();
   const auto old = index_to_continue(looker, root, out, o);
   // Energies of old and new images must be against the same references: an index keeps its own.
   Looker eye = looker;
   eye.info.folder = root.string();
   if (old) {
+    keep_names(*old, root, found);
     eye.references = old->references();
     eye.info.has_energies = old->info().has_energies;
   }
@@ -396,16 +433,18 @@ BuildReport build_index(const Looker& looker, const fs::path& folder, const fs::
       places[file.path] = {nullptr, row};
     } else {
       todo.push_back(file.path);
-      if (row >= 0) ++report.changed;
     }
   }
-  tell_unseen(found, old, places, report);
+  tell_unseen(found, root, old, places, report);
   report.kept = static_cast<int64_t>(places.size());
-  report.removed = old ? old->size() - report.kept - report.changed : 0;
   const auto pieces = look_at_all(eye, root, todo, o, report);
   for (const auto& p : pieces)
-    for (size_t k = 0; k < p.names.size(); ++k) places[p.names[k]] = {&p, static_cast<int64_t>(k)};
+    for (size_t k = 0; k < p.names.size(); ++k) {
+      places[p.names[k]] = {&p, static_cast<int64_t>(k)};
+      report.changed += old && old->find(p.names[k]) >= 0;
+    }
   report.added = static_cast<int64_t>(places.size()) - report.kept;
+  report.removed = old ? old->size() - report.kept - report.changed : 0;
   if (places.empty())
     core::usage_error(kBuildComponent,
                       fmt::format("{}: none of {} files could be read: {}", folder.string(),

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
+#include <unordered_map>
 
 #include "core/error.h"
 #include "core/rng.h"
@@ -32,19 +34,52 @@ eval::Probe fit(const torch::Tensor& x, const torch::Tensor& y, int64_t classes,
       .probe;
 }
 
-// A fold for each label: classes spread evenly, seeded.
-std::vector<int> deal(const torch::Tensor& labels, int folds, int64_t classes, uint64_t seed) {
-  core::Rng rng(seed, core::Stream::kEval, {21});
-  std::vector<int64_t> order(static_cast<size_t>(labels.size(0)));
-  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i);
-  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng.below(i)]);
-  std::vector<int> next(static_cast<size_t>(classes)), fold(order.size());
-  const auto* y = labels.data_ptr<int64_t>();
-  for (const int64_t i : order) {
-    auto& n = next[static_cast<size_t>(y[i])];
-    fold[static_cast<size_t>(i)] = (n++ + static_cast<int>(y[i])) % folds;
+// For each labelled image the first labelled one of the same bytes; both numbers among the labelled.
+std::vector<int64_t> heads_of(const torch::Tensor& known, const std::vector<size_t>& first) {
+  std::vector<int64_t> head(static_cast<size_t>(known.size(0)));
+  std::unordered_map<size_t, int64_t> seen;
+  for (size_t i = 0; i < head.size(); ++i) {
+    const auto image = static_cast<size_t>(known.data_ptr<int64_t>()[i]);
+    const auto number = static_cast<int64_t>(i);
+    head[i] = first.empty() ? number : seen.emplace(first[image], number).first->second;
   }
+  return head;
+}
+
+// A fold for each label: classes spread evenly, seeded; copies are in the fold of their head.
+std::vector<int64_t> deal(const torch::Tensor& labels, const std::vector<int64_t>& head, int folds,
+                          int64_t classes, uint64_t seed) {
+  core::Rng rng(seed, core::Stream::kEval, {21});
+  std::vector<int64_t> order;
+  for (size_t i = 0; i < head.size(); ++i)
+    if (head[i] == static_cast<int64_t>(i)) order.push_back(head[i]);
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[rng.below(i)]);
+  std::vector<int64_t> next(static_cast<size_t>(classes)), fold(head.size());
+  const auto* y = labels.data_ptr<int64_t>();
+  for (const int64_t i : order)
+    fold[static_cast<size_t>(i)] = (next[static_cast<size_t>(y[i])]++ + y[i]) % folds;
+  for (size_t i = 0; i < head.size(); ++i) fold[i] = fold[static_cast<size_t>(head[i])];
   return fold;
+}
+
+// Pictures of the class that has fewest, copies aside; a class needs two, one to learn from and one to ask
+// about.
+int64_t fewest_pictures(const torch::Tensor& labels, const std::vector<int64_t>& head,
+                        const std::vector<std::string>& class_names) {
+  std::vector<int64_t> labelled(class_names.size()), pictures(class_names.size());
+  for (size_t i = 0; i < head.size(); ++i) {
+    const auto c = static_cast<size_t>(labels.data_ptr<int64_t>()[i]);
+    ++labelled[c];
+    pictures[c] += head[i] == static_cast<int64_t>(i);
+  }
+  for (size_t c = 0; c < class_names.size(); ++c)
+    if (pictures[c] < 2)
+      core::usage_error(
+          kClassifyComponent,
+          fmt::format("class '{}' has {} label(s){}; two are the least, ten a start", class_names[c],
+                      labelled[c],
+                      labelled[c] > pictures[c] ? fmt::format(", copies aside {}", pictures[c]) : ""));
+  return *std::min_element(pictures.begin(), pictures.end());
 }
 
 }  // namespace
@@ -90,19 +125,11 @@ Classified classify(const torch::Tensor& features, const torch::Tensor& labels,
     core::usage_error(kClassifyComponent,
                       fmt::format("the labels name {} class(es); two are the least", classes));
   const auto x = features.index_select(0, known), y = labels.index_select(0, known).contiguous();
-  int64_t fewest = y.size(0);
-  for (int64_t c = 0; c < classes; ++c) {
-    const auto n = y.eq(c).sum().item<int64_t>();
-    if (n < 2)
-      core::usage_error(kClassifyComponent,
-                        fmt::format("class '{}' has {} label(s); two are the least, ten a start",
-                                    class_names[static_cast<size_t>(c)], n));
-    fewest = std::min(fewest, n);
-  }
+  const auto head = heads_of(known, o.first);
+  const int64_t fewest = fewest_pictures(y, head, class_names);
   Classified out;
   out.folds = static_cast<int>(std::min<int64_t>(std::max(2, o.folds), fewest));
-  const auto fold = deal(y, out.folds, classes, o.seed);
-  const auto fold_of = torch::tensor(std::vector<int64_t>(fold.begin(), fold.end()));
+  const auto fold_of = torch::tensor(deal(y, head, out.folds, classes, o.seed), torch::kInt64);
   auto held = torch::empty({y.size(0), classes});
   for (int f = 0; f < out.folds; ++f) {
     const auto mine = fold_of.eq(f).nonzero().flatten(), rest = fold_of.ne(f).nonzero().flatten();

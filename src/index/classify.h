@@ -5,13 +5,18 @@
 #include <torch/types.h>
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "eval/metrics.h"
 
 namespace ebclr::index {
 
 struct ClassifyOptions {
-  int folds = 5;  ///< parts of the labels that are held out in turn; fewer where a class has fewer labels
+  int folds = 5;  ///< parts of the labels that are held out in turn; fewer where a class has fewer pictures
+  /// For each image the first of its copies (data::first_of_equals), which are held out together; empty:
+  /// none.
+  std::vector<size_t> first = {};
   uint64_t seed = 0;
   std::function<void(double)> progress = {};
 };
@@ -28,7 +33,7 @@ struct Classified {
 };
 
 /// Learns from the images with a label (>= 0) and predicts all. features float [N, D], labels int64 [N].
-/// Throws Error when there are fewer than two classes or a class has fewer than two labels.
+/// Throws Error when there are fewer than two classes or a class has labels of fewer than two pictures.
 Classified classify(const torch::Tensor& features, const torch::Tensor& labels,
                     const std::vector<std::string>& class_names, const ClassifyOptions& options);
 

@@ -30,7 +30,9 @@ data::TrainTest load_images(const RunFolder& folder, const data::SourceOptions& 
   if (list && source.source.find('/') != std::string::npos && !fs::exists(source.source, ec))
     core::usage_error(
         "run",
-        fmt::format("{}: the images are not there; where they have moved, say --data FOLDER", source.source));
+        fmt::format("{}: the images are not there; where they have moved, name the folder (--data FOLDER; "
+                    "data= in Python)",
+                    source.source));
   if (list) context.list = &*list;
   auto sets = data::load(source, context);
   if (list && !sets.list.empty()) {
@@ -73,6 +75,19 @@ bool is_moved(const Run& run, const std::string& folder) {
   size_t same = 0;
   for (const auto& i : list->images) same += fs::file_size(fs::path(folder) / i.path, ec) == i.bytes && !ec;
   return same * 2 >= list->images.size();
+}
+
+void check_holds_images(const Run& run, const std::string& source) {
+  const auto& own = run.config().data.source;
+  std::error_code ec;
+  if (source.find('/') != std::string::npos && !fs::exists(source, ec)) return;  // load_images says so
+  const auto list = image_list(run.folder());
+  const bool holds =
+      list && !list->empty() ? is_moved(run, source) : source == own || data::train_images(own) == 0;
+  if (!holds)
+    core::usage_error("run", fmt::format("{}: does not hold the images of {}, by names and sizes; name the "
+                                         "folder that they lie in now",
+                                         source, run.folder().root.string()));
 }
 
 void check_same_images(const RunFolder& folder, const data::ImageList& now, const std::string& source) {

@@ -23,6 +23,9 @@ data::TrainTest load_images(const RunFolder& folder, const data::SourceOptions& 
 /// Does this folder hold the images of the run's list, by names and sizes?
 bool is_moved(const Run& run, const std::string& folder);
 
+/// Throws Error unless is_moved, or nobody can know: the run keeps no list, or nothing is there.
+void check_holds_images(const Run& run, const std::string& source);
+
 /// Throws Error saying what changed, unless the images are those of the list.
 void check_same_images(const RunFolder& folder, const data::ImageList& now, const std::string& source);
 

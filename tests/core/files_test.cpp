@@ -120,6 +120,8 @@ TEST(CheckWritable, SaysItBeforeTheWorkAndLeavesNothing) {
   testing::expect_error(
       ExitCode::kUsage, [&] { check_writable(dir.path(), "test"); }, "is a folder; name a file");
   testing::expect_error(
+      ExitCode::kUsage, [&] { check_writable(dir / "new/", "test"); }, "new/: names a folder; name a file");
+  testing::expect_error(
       ExitCode::kRunFailed, [&] { check_writable(dir / "file" / "below", "test"); }, "cannot be written");
 }
 

@@ -147,7 +147,9 @@ TEST(Folder, AFileOfManyNamesCountsOnceUnderItsOwn) {
   fs::create_directory_symlink(outside / "more", dir / "more");
   const auto found = find_pictures(dir.path());
   EXPECT_THAT(paths_of(found), ElementsAre("more/4.png", "o1.png", "real/1.png", "real/2.png"));
-  EXPECT_EQ(found.further_names, 3) << "a_link.png, o2.png, real/hard.png";
+  std::vector<std::string> further;
+  for (const auto& f : found.further_names) further.push_back(f.path);
+  EXPECT_THAT(further, ElementsAre("a_link.png", "o2.png", "real/hard.png"));
   const auto set = read_folder(dir.path(), {.image_size = 16});
   EXPECT_EQ(set.size(), 4);
   EXPECT_THAT(set.notes, ::testing::Contains(HasSubstr("3 link(s) lead to images that the folder holds")));
@@ -160,6 +162,121 @@ TEST(Folder, ALabelMayNameALink) {
   const auto set = read_folder(
       dir / "i", {.image_size = 16, .labels_csv = dir.write("l.csv", "link.png,a\nreal/2.png,b\n")});
   EXPECT_TRUE(torch::equal(set.labels, torch::tensor({-1, 0, 1}, torch::kInt64)));
+}
+
+TEST(Folder, ALabelMayNameAnyNameOfAFile) {
+  namespace fs = std::filesystem;
+  const Scratch dir, outside;
+  for (int i = 0; i < 3; ++i) dir.write(fmt::format("main/{}.png", i), picture(i));
+  fs::create_directory(dir / "backup");
+  fs::create_hard_link(dir / "main/0.png", dir / "backup/0.png");  // before main: the name that is listed
+  outside.write("3.png", picture(3));
+  for (const char* name : {"all.png", "fav.png"}) fs::create_symlink(outside / "3.png", dir / name);
+  const auto read = [&](const std::string& csv) {
+    return read_folder(dir.path(), {.image_size = 16, .labels_csv = dir.write("l.csv", csv)});
+  };
+  const auto set = read("main/0.png,a\nmain/1.png,b\n" + (dir / "main/2.png").string() + ",a\nfav.png,b\n");
+  EXPECT_THAT(set.files, ElementsAre("all.png", "backup/0.png", "main/1.png", "main/2.png"));
+  EXPECT_TRUE(torch::equal(set.labels, torch::tensor({1, 0, 1, 0}, torch::kInt64)));
+  EXPECT_THAT(set.notes, ElementsAre(HasSubstr("2 link(s)")));
+  EXPECT_THAT(error_of([&] { read("main/0.png,a\nbackup/0.png,b\n"); }), HasSubstr("and a further up"));
+}
+
+TEST(Folder, ClassFoldersMayBeLinksIntoAPool) {
+  namespace fs = std::filesystem;
+  for (const bool hard : {false, true}) {
+    const Scratch dir;
+    for (const char* name : {"cat", "dog", "best"}) fs::create_directories(dir / name);
+    const auto link = [&](int i, const char* folder) {
+      const auto from = dir / fmt::format("all/{}.png", i), to = dir / fmt::format("{}/{}.png", folder, i);
+      if (hard)
+        fs::create_hard_link(from, to);
+      else
+        fs::create_symlink(from, to);
+    };
+    for (int i = 0; i < 7; ++i) {
+      dir.write(fmt::format("all/{}.png", i), picture(i));
+      if (i < 6) link(i, i % 2 ? "dog" : "cat");
+    }
+    const auto set = read_folder(dir.path(), {.image_size = 16});
+    EXPECT_THAT(set.class_names, ElementsAre("cat", "dog"));
+    EXPECT_TRUE(torch::equal(set.labels, torch::tensor({0, 1, 0, 1, 0, 1, -1}, torch::kInt64)));
+    EXPECT_EQ(set.files[1], "all/1.png") << "names stay";
+    EXPECT_THAT(set.notes, ::testing::Contains(HasSubstr("links lead to the images: cat, dog")));
+    // A picture in two of them has no class.
+    link(0, "dog");
+    EXPECT_EQ(read_folder(dir.path(), {.image_size = 16}).labels[0].item<int64_t>(), kNoLabel);
+  }
+}
+
+TEST(Folder, LinksInTrainLeaveTestAlone) {
+  for (const char* target : {"..", "../test", "../test/x/4.png"}) {
+    const Scratch dir;
+    for (int i = 0; i < 6; ++i)
+      dir.write(fmt::format("{}/{}/{}.png", i < 4 ? "train" : "test", i % 2 ? "y" : "x", i), picture(i));
+    std::filesystem::create_symlink(target, dir / "train/up");
+    const auto d = load({.source = dir.path().string(), .image_size = 16});
+    EXPECT_THAT(d.train.files,
+                ElementsAre("train/x/0.png", "train/x/2.png", "train/y/1.png", "train/y/3.png"));
+    EXPECT_THAT(d.test.files, ElementsAre("test/x/4.png", "test/y/5.png"));
+    EXPECT_TRUE(d.train.labelled() && d.test.labelled());
+  }
+}
+
+TEST(Folder, ALinkToAFolderThatIsAwayIsSaid) {
+  const Scratch dir;
+  dir.write("here/1.png", picture(1));
+  std::filesystem::create_directory_symlink(dir / "not_mounted", dir / "nas");
+  EXPECT_THAT(read_folder(dir.path(), {.image_size = 16}).notes,
+              ElementsAre("1 folder(s) or link(s) could not be read: nas"));
+}
+
+TEST(Folder, ManyCopiesOfOnePictureDoNotChangeTheShare) {
+  const Scratch dir;
+  for (int i = 0; i < 100; ++i) dir.write(fmt::format("{:02}.png", i), picture(i % 2 ? 0 : i));
+  for (const uint64_t seed : {0, 7, 13}) {
+    const auto d =
+        load({.source = dir.path().string(), .image_size = 16, .test_fraction = 0.1, .seed = seed});
+    EXPECT_EQ(d.test.size(), 10) << seed;
+    EXPECT_THAT(d.train.notes,
+                ElementsAre(AllOf(HasSubstr("50 file(s) are copies"), HasSubstr("10 of 100"))));
+  }
+}
+
+TEST(Folder, CopiesInManySmallClassesAreHeldOutAllTheSame) {
+  const Scratch dir;  // one image of ten is less than a pair: classes give in turn
+  for (int i = 0; i < 100; ++i) dir.write(fmt::format("c{}/{:02}.png", i / 10, i), picture(i / 2));
+  EXPECT_EQ(load({.source = dir.path().string(), .image_size = 16, .test_fraction = 0.1}).test.size(), 10);
+}
+
+TEST(Folder, AProbeAsksAboutPicturesThatItDoesNotKnow) {
+  const Scratch dir;
+  std::string csv;
+  for (int i = 0; i < 36; ++i) {
+    const auto name = fmt::format("{}/{:02}.png", i % 2 ? "a" : "b", i);
+    dir.write("photos/" + name, picture(i / 3));
+    csv += fmt::format("photos/{},{}\n", name, i % 2);
+  }
+  for (const auto& source : {dir / "photos", dir.write("l.csv", csv)}) {
+    const auto d = load_probe(source, {.image_size = 16}, 1);
+    EXPECT_EQ(d.train.size() + d.test.size(), 36);
+    EXPECT_GE(d.test.size(), 9);
+    const std::set<std::string> known(d.train.digests.begin(), d.train.digests.end());
+    for (const auto& digest : d.test.digests) EXPECT_FALSE(known.contains(digest));
+  }
+  for (const char* name : {"same/a/1.png", "same/a/2.png", "same/b/3.png"}) dir.write(name, picture(1));
+  EXPECT_THAT(error_of([&] { load_probe(dir / "same", {.image_size = 16}, 1); }),
+              HasSubstr("too few pictures that differ"));
+}
+
+TEST(Folder, LabelsOutsideAKeptSplitAreCounted) {
+  const Scratch dir;
+  for (int i = 0; i < 20; ++i) dir.write(fmt::format("{}/{:02}.png", i % 2 ? "a" : "b", i), picture(i));
+  SourceOptions o{.source = dir.path().string(), .image_size = 16, .labelled = true, .test_fraction = 0.2};
+  const auto list = load(o).list;
+  for (int i = 20; i < 23; ++i) dir.write(fmt::format("a/{:02}.png", i), picture(i));
+  EXPECT_THAT(load(o, {.list = &list}).train.notes,
+              ElementsAre(HasSubstr("3 labelled image(s) are not in the split")));
 }
 
 TEST(Folder, SplitsMadeOfLinksStaySplits) {
@@ -277,7 +394,7 @@ TEST(Folder, AListingThatFailsHalfWayIsSaid) {
   const auto set = read_folder(dir.path(), {.image_size = 16});
   EXPECT_GE(set.size(), 3);
   EXPECT_LE(set.size(), 5);
-  EXPECT_THAT(set.notes, ElementsAre("1 folder(s) could not be read: ."));
+  EXPECT_THAT(set.notes, ElementsAre("1 folder(s) or link(s) could not be read: ."));
 }
 
 TEST(Folder, ALimitDoesNotMakeTheBadOnesMost) {

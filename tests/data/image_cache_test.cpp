@@ -272,6 +272,30 @@ TEST_F(ImageCache, AFullDiskIsDoneWithoutUnlessAFileIsAskedFor) {
   for (const auto& e : fs::directory_iterator(dir / "root/images")) EXPECT_EQ(e.path().extension(), ".lock");
 }
 
+TEST_F(ImageCache, WithoutALockAWholeFileIsReadAndNoneIsWritten) {
+  fill(3);
+  const FreeBytes disk(1e12);
+  decode_images(request({"00.png", "01.png"}, kHuge));
+  // Nobody can take the lock: to others a lock file of another user is just as closed.
+  const auto lock = cache_file().string() + ".lock";
+  fs::remove(lock);
+  fs::create_symlink("elsewhere", lock);
+  const auto inode = cache_inode();
+  for (const auto kind : {CacheKind::kAuto, CacheKind::kDisk}) {
+    const auto whole = decode_images(request({"00.png", "01.png"}, kHuge, kind));
+    EXPECT_EQ(whole.decoded, 0);
+    EXPECT_NE(whole.mapping, nullptr);
+    EXPECT_TRUE(whole.notes.empty());
+  }
+  const auto more = decode_images(request({"00.png", "01.png", "02.png"}, kHuge, CacheKind::kAuto));
+  EXPECT_EQ(more.decoded, 1) << "the older file has the others";
+  EXPECT_EQ(more.pixels[2][0][0][0].item<int>(), 20);
+  EXPECT_THAT(more.notes, ElementsAre(AllOf(HasSubstr("no cache file"), HasSubstr("it is a link"))));
+  EXPECT_EQ(cache_inode(), inode);
+  EXPECT_THAT(error_of([&] { decode_images(request({"02.png"}, kHuge)); }, core::ExitCode::kRunFailed),
+              AllOf(HasSubstr("it is a link"), HasSubstr("set data.cache to none")));
+}
+
 TEST_F(ImageCache, SmallSetsWriteNoFile) {
   fill(12);
   auto o = options();

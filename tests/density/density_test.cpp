@@ -74,6 +74,36 @@ TEST_F(OfRun, EnergiesFollowTheDefinitionWhateverTheBatches) {
   EXPECT_TRUE(torch::allclose(e, ebm::energy(f, d.references, d.options.objective.tau), 1e-4, 1e-4));
 }
 
+/// Remembers how many images go through the network at once.
+class CountingEnergy : public methods::ClassEnergy {
+ public:
+  CountingEnergy(const run::Model& model, std::vector<int64_t>& asked)
+      : ClassEnergy(*model.encoder, *model.head), asked_(asked) {}
+
+ protected:
+  torch::Tensor of_outputs(const torch::Tensor& f) const override {
+    asked_.push_back(f.size(0));
+    return ClassEnergy::of_outputs(f);
+  }
+
+ private:
+  std::vector<int64_t>& asked_;
+};
+
+TEST_F(OfRun, ChainsGoThroughTheNetworkInBatches) {
+  const auto d = load_density(open(), {.references = 16});
+  std::vector<int64_t> asked;
+  BatchedEnergy some(std::make_unique<CountingEnergy>(d.model, asked), 8);
+  BatchedEnergy all(std::make_unique<CountingEnergy>(d.model, asked), 100);
+  const auto v = data::to_unit_range(images(20)->pixels);
+  const auto parts = some.evaluate(v), whole = all.evaluate(v);
+  const auto values = some.value(v);
+  EXPECT_EQ(asked, (std::vector<int64_t>{8, 8, 4, 20, 8, 8, 4}));
+  EXPECT_TRUE(torch::allclose(parts.energy, whole.energy, 1e-4, 1e-5));
+  EXPECT_TRUE(torch::allclose(parts.grad, whole.grad, 1e-3, 1e-5));
+  EXPECT_TRUE(torch::allclose(values, whole.energy, 1e-4, 1e-5));
+}
+
 TEST_F(OfRun, ImagesThatAreThereAreNotReadAgain) {
   const auto run = open();
   const auto read = load_density(run, {.references = 16});

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -127,6 +128,52 @@ TEST_F(Build, WhatCouldNotBeLookedAtIsNamedAndStays) {
   closed = false;
   fs::remove(dir / "photos/secret/hidden.pgm");
   EXPECT_EQ(build().kept, 3);
+}
+
+TEST_F(Build, WhatLiesBehindLinksThatLeadNowhereNowStays) {
+  picture("../nas/a.pgm", 'x');
+  picture("../nas/deep/b.pgm", 'y');
+  fs::create_directory_symlink(dir / "nas", dir / "photos/nas");
+  fs::create_symlink(dir / "nas/deep/b.pgm", dir / "photos/b.pgm");
+  picture("../other/c.pgm", 'z');
+  fs::create_symlink(dir / "other/c.pgm", dir / "photos/c.pgm");
+  EXPECT_EQ(build().added, 7);
+  for (const char* name : {"nas", "other"}) fs::rename(dir / name, dir / (std::string(name) + "_away"));
+  const auto renewed = build();
+  EXPECT_EQ(renewed.kept, 7);
+  EXPECT_EQ(renewed.removed, 0);
+  EXPECT_THAT(renewed.unreadable, Contains(HasSubstr("nas: a link that could not be followed; 1 image(s)")));
+  EXPECT_THAT(renewed.unreadable, Contains("c.pgm: No such file or directory; it stays as it was"));
+  // What the user removes is gone.
+  for (const char* name : {"nas", "c.pgm", "b.pgm"}) fs::remove(dir / "photos" / name);
+  EXPECT_EQ(build().removed, 3);
+}
+
+TEST_F(Build, AnImageKeepsItsNameBesideNewLinks) {
+  picture("main/x.pgm", 'x');
+  build();
+  fs::create_directory(dir / "photos/backup");
+  fs::create_hard_link(dir / "photos/main/x.pgm", dir / "photos/backup/x.pgm");
+  const auto again = build();
+  EXPECT_EQ(again.kept, 5);
+  EXPECT_EQ(again.added + again.removed, 0);
+  EXPECT_GE(Index::open(out).find("main/x.pgm"), 0);
+  fs::remove(dir / "photos/main/x.pgm");
+  EXPECT_EQ(build().removed, 1);
+  EXPECT_GE(Index::open(out).find("backup/x.pgm"), 0);
+}
+
+TEST_F(Build, WhatBecameUnreadableIsRemovedNotChanged) {
+  build();
+  std::ofstream(dir / "photos/1.pgm") << "garbage";
+  picture("2.pgm", '2');
+  fs::last_write_time(dir / "photos/2.pgm", fs::file_time_type::clock::now() - std::chrono::hours(1));
+  const auto r = build();
+  EXPECT_EQ(r.kept, 2);
+  EXPECT_EQ(r.added, 1);
+  EXPECT_EQ(r.changed, 1);
+  EXPECT_EQ(r.removed, 1);
+  EXPECT_EQ(r.unreadable.size(), 1u);
 }
 
 TEST_F(Build, NamesOfOneFileAreOneImage) {

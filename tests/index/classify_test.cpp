@@ -91,6 +91,27 @@ TEST(Classify, SuggestsUncertainImagesThatDiffer) {
   EXPECT_TRUE(suggest(b.features, b.truth, r.probabilities, 5).empty());
 }
 
+TEST(Classify, CopiesAreHeldOutTogether) {
+  // Noise with labels at random, each image four times: whoever has seen a copy knows the answer.
+  const auto row = torch::arange(50).repeat_interleave(4);
+  const auto labels = (normal(50, 1, 3).flatten() > 0).to(torch::kInt64).index_select(0, row);
+  const auto features = normal(50, 64, 4).index_select(0, row);
+  std::vector<size_t> first(200);
+  for (size_t i = 0; i < first.size(); ++i) first[i] = i / 4 * 4;
+  const std::vector<std::string> names = {"a", "b"};
+  EXPECT_GT(classify(features, labels, names, {}).held_out.accuracy, 0.9) << "or this test tests nothing";
+  const auto r = classify(features, labels, names, {.first = first});
+  EXPECT_EQ(r.held_out.total, 200);
+  EXPECT_LT(r.held_out.accuracy, 0.7);
+  // A class of copies has one picture, which cannot both teach and ask.
+  auto lone = torch::full({200}, -1, torch::kInt64);
+  lone.narrow(0, 0, 8) = 0;
+  lone.narrow(0, 8, 4) = 1;
+  testing::expect_error(
+      core::ExitCode::kUsage, [&] { classify(features, lone, names, {.first = first}); },
+      "class 'b' has 4 label(s), copies aside 1");
+}
+
 TEST(Classify, TooFewLabelsAreAnError) {
   auto b = blobs(60, 1.0);
   testing::expect_error(

@@ -69,13 +69,19 @@ TEST_F(Images, ChangesAreNoticedAndMovingIsNoChange) {
 TEST_F(Images, WhatALimitLeavesOutHasNotChanged) {
   const auto whole = load_images(run, source);
   ASSERT_EQ(whole.train.size(), 9);
-  const auto some = load_images(run, source, {.limit = 3, .limit_test = 2});
+  const auto limited = [&](int64_t train, int64_t test) {
+    auto fewer = source;
+    fewer.limit = train;
+    fewer.limit_test = test;
+    return load_images(run, fewer);
+  };
+  const auto some = limited(3, 2);
   EXPECT_EQ(some.train.size(), 3);
   EXPECT_EQ(some.test.size(), 2);
   EXPECT_TRUE(some.train.notes.empty()) << some.train.notes.front();
-  EXPECT_EQ(load_images(run, source, {.limit = 1, .limit_test = 0}).test.size(), 3) << "0: all of them";
-  EXPECT_EQ(load_images(run, source, {.limit_test = 1}).train.size(), 9);
-  EXPECT_EQ(load_images(run, source, {.limit = 1}).test.size(), 1) << "one limit for both";
+  EXPECT_EQ(limited(1, 0).test.size(), 3) << "0: all of them";
+  EXPECT_EQ(limited(0, 1).train.size(), 9);
+  EXPECT_EQ(limited(9, 3).train.files, whole.train.files) << "the run's own limits take nothing away";
   // A run does not go on with a part of its images.
   testing::expect_error(
       core::ExitCode::kUsage, [&] { check_same_images(run, some.list, source.source); },
@@ -86,8 +92,21 @@ TEST_F(Images, WhatALimitLeavesOutHasNotChanged) {
       std::ofstream(folder / i.path, std::ios::app) << "more";
       break;
     }
-  EXPECT_THAT(load_images(run, source, {.limit = 3, .limit_test = 2}).train.notes,
+  EXPECT_THAT(limited(3, 2).train.notes,
               ::testing::Contains(::testing::HasSubstr("since training 1 file has changed")));
+}
+
+TEST_F(Images, OfAnotherFolderAreRefused) {
+  const auto opened = Run::open(run.root);
+  check_holds_images(opened, folder.string());
+  check_holds_images(opened, pictures(dir, "moved").string());
+  check_holds_images(opened, (dir / "gone").string());  // what is not there has a message of its own
+  fs::create_directories(dir / "others");
+  std::ofstream(dir / "others" / "x.pgm") << "P5\n16 16\n255\n" << std::string(256, 'x');
+  for (const std::string& wrong : {(dir / "others").string(), std::string("shapes")})
+    testing::expect_error(
+        core::ExitCode::kUsage, [&] { check_holds_images(opened, wrong); }, wrong,
+        "does not hold the images of", "name the folder");
 }
 
 TEST_F(Images, PathsBecomeAbsolute) {

@@ -17,6 +17,19 @@ head -n 1 own.csv | grep -q 'p_other,p_round' || fail "classes of the prediction
 "$EBCLR" classify tuned --labels few.csv --data photos --out p.csv >/dev/null 2>&1 || fail "a frozen classifier on a tuned run"
 "$EBCLR" classify run --labels few.csv --data photos --out p.csv >/dev/null 2>&1 || fail "classify"
 
+# The split that a run keeps leaves labels unused, and says so; other pictures of the same names and sizes have none.
+noise() { mkdir -p "$1" && for i in $(seq "$2" "$3"); do { printf 'P6 24 24 255\n'; head -c 1728 /dev/urandom; } >"$1/$i.ppm"; done; }
+for c in a b; do noise pool/$c 1 8; done
+"$EBCLR" train --data pool --image-size 24 --epochs 1 --out kept --quiet --threads 2 --set encoder.width=8 --set head.out=16 \
+  --set train.batch_size=4 --set sampler.steps=2 --set guard.collapse=0
+noise pool/a 9 11
+"$EBCLR" finetune kept --out k --epochs 1 --limit 6 --threads 2 >out.txt 2>err.txt
+grep -q "3 labelled image(s) are not in the split that the run keeps" err.txt || fail "labels are left out without a word: $(cat err.txt)"
+grep -q "^6 labels of 2 classes learnt" out.txt && [ "$(grep -c ',train,' k/images.csv)" = 6 ] || fail "--limit of finetune: $(cat out.txt)"
+for c in a b; do noise again/$c 1 12; done
+"$EBCLR" finetune kept --data again --out g --epochs 1 --threads 2 >out.txt 2>err.txt
+grep -q "^22 labels of 2 classes learnt, 2 held out" out.txt || fail "other pictures of the same names: $(cat out.txt)"
+
 # What every run can do.
 "$EBCLR" embed tuned --out f.npy >/dev/null 2>&1 || fail "embed"
 "$EBCLR" export tuned --format onnx --part projection --out tuned.onnx >/dev/null || fail "export of the classifier"

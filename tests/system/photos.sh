@@ -83,12 +83,15 @@ cd ..
 "$EBCLR" embed run --limit 3 --limit-test 2 --out limited.npy --json >limited.json
 "$EBCLR" embed run --data elsewhere/scans --out scans.npy --json >scans.json
 "$EBCLR" embed run --limit-test 1 --out tested.npy --json >tested.json
+"$EBCLR" energy run --limit 4 --limit-test 1 --out both.csv --json >both.json 2>/dev/null
+"$EBCLR" energy run --limit-test 1 --split test --out one.csv --json >one.json 2>/dev/null
 python3 - <<'PY' || fail "limits, another folder"
 import csv, json
 limited, scans, tested = (json.load(open(n + ".json")) for n in ("limited", "scans", "tested"))
 train = sum(r["split"] == "train" for r in csv.DictReader(open("run/images.csv", newline="")))
 assert [limited["images"], scans["images"], tested["images"]] == [5, 2, train + 1], (limited, scans, tested)
 assert not any("since training" in n for j in (limited, scans, tested) for n in j["notes"]), (limited, scans, tested)
+assert [json.load(open(n + ".json"))["sets"][0]["images"] for n in ("both", "one")] == [5, 1]
 PY
 
 # A link is no copy of what it leads to: whoever removes copies keeps the file. Only an index is replaced by an index.
@@ -101,6 +104,7 @@ grep -q '"images": 4' index.json || fail "names of one file: $(cat index.json)"
   ! awk -F, '$3 == 1' d.csv | grep -q gif || fail "a link is called a copy: $(cat d.csv)"
 expect_error 2 "read at 32 pixels, not 16" "$EBCLR" index run --data dups --out d.idx --image-size 16
 expect_error 2 "nosuch: no such folder" "$EBCLR" index run --data nosuch --out n.idx
+expect_error 2 "q/: names a folder; name a file" "$EBCLR" index run --data dups --out q/
 cp list.csv precious
 expect_error 2 "no index of ebclr" "$EBCLR" index run --data dups --out precious --fresh
 cmp list.csv precious || fail "index --fresh replaced a file that is no index"
@@ -133,12 +137,15 @@ grep -q 'hardly moved' <<<"$("$EBCLR" sample run --count 4 --steps 2 --out s.png
 
 # A changed folder is noticed; a moved one is not a changed one.
 cp -r photos moved && rm -rf photos
-expect_error 2 "photos: the images are not there; where they have moved, say --data FOLDER" "$EBCLR" train --resume run --epochs 3
-expect_error 2 "say --data FOLDER" "$EBCLR" embed run --out again.npy
-expect_error 2 "say --data FOLDER" "$EBCLR" export run --part energy --format torchscript --out energy.pt
-expect_error 2 "say --data FOLDER" "$EBCLR" eval strangers run
+expect_error 2 "photos: the images are not there; where they have moved, name the folder (--data FOLDER" "$EBCLR" train --resume run --epochs 3
+expect_error 2 "name the folder (--data FOLDER" "$EBCLR" embed run --out again.npy
+expect_error 2 "name the folder (--data FOLDER" "$EBCLR" export run --part energy --format torchscript --out energy.pt
+expect_error 2 "name the folder (--data FOLDER" "$EBCLR" eval strangers run
 "$EBCLR" export run --part energy --format torchscript --out energy.pt --data moved >/dev/null || fail "export of the energy after moving"
 "$EBCLR" eval strangers run --limit 10 --data moved >/dev/null || fail "eval strangers after moving"
+for command in "export run --part energy --out x.onnx" "eval strangers run" "sample run --out x.png"; do # other images would define another energy
+  expect_error 2 "scans: does not hold the images of run" "$EBCLR" $command --data elsewhere/scans
+done
 "$EBCLR" report run --data moved --out moved.html >/dev/null 2>&1
 grep -q 'What looks alike to the encoder' moved.html || fail "no neighbours in the report after moving"
 "$EBCLR" train --resume run --epochs 3 --data moved --quiet
@@ -158,6 +165,6 @@ for i in 1 2 3 4 5 6; do echo "$i.ppm,c$((i % 2))"; done >probe/labels.csv
 grep -q '"event":"knn"' probed/metrics.jsonl || fail "the probe was not asked"
 
 # Words that are nearly right.
-expect_error 2 "did you mean train?" "$EBCLR" trian
+expect_error 2 "there is no command 'trian'; did you mean train?" "$EBCLR" trian
 expect_error 2 "did you mean --data?" "$EBCLR" train --dat few
 echo "photos: from folder to encoder"
