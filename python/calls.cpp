@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <chrono>
 
 #include "core/error.h"
 #include "core/threads.h"
@@ -18,6 +18,48 @@ py::object checked(PyObject* made) {
   if (!made) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(made);
 }
+
+/// torch's number of threads, inside of calls and outside. A thread that torch has not met takes over the
+/// number that was set last; while another thread is in a call, that is the call's.
+class ThreadNumbers {
+ public:
+  /// Gives a thread that is here for the first time the number of outside of calls, where torch gave it
+  /// another.
+  void meet_thread() {
+    const std::lock_guard guard(mutex_);
+    meet();
+  }
+  /// A call with so many begins; the thread's number before.
+  int enter(int count) {
+    const std::lock_guard guard(mutex_);
+    meet();
+    const int before = at::get_num_threads();
+    if (calls_++ == 0) outside_ = before;
+    set(count);
+    return before;
+  }
+  void leave(int before) {
+    const std::lock_guard guard(mutex_);
+    set(before);
+    --calls_;
+  }
+
+ private:
+  void meet() {
+    static thread_local bool met = false;
+    if (!met && calls_ > 0 && at::get_num_threads() == last_) set(outside_);
+    met = true;
+  }
+  void set(int count) {
+    if (at::get_num_threads() == count) return;
+    at::set_num_threads(count);
+    last_ = count;
+  }
+
+  std::mutex mutex_;
+  int calls_ = 0, outside_ = 0, last_ = 0;
+};
+ThreadNumbers numbers;
 
 }  // namespace
 
@@ -78,8 +120,21 @@ void check_signals() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
+Turns::Turn::Turn(Turns& turns) : turns_(turns) {
+  if (turns_.owner_ == std::this_thread::get_id())
+    core::usage_error("python", "this encoder is at work in the call that was interrupted; load another");
+  while (!turns_.mutex_.try_lock_for(std::chrono::milliseconds(100))) check_signals();
+  turns_.owner_ = std::this_thread::get_id();
+}
+
+Turns::Turn::~Turn() {
+  turns_.owner_ = std::thread::id();
+  turns_.mutex_.unlock();
+}
+
 int thread_count(int asked) {
   if (asked < 0) core::usage_error("python", fmt::format("threads {}; 0 is as many as torch uses", asked));
+  numbers.meet_thread();
   return asked > 0 ? asked : std::min(at::get_num_threads(), core::available_cores());
 }
 
@@ -93,12 +148,11 @@ Threads::Threads(int count) {
                       "this process was forked from one where ebclr had used several threads, which do not "
                       "come along; start it with multiprocessing.get_context('spawn'), or use encoders that "
                       "it loads itself with threads=1");
-  before_ = at::get_num_threads();
-  if (before_ != count) at::set_num_threads(count);
+  before_ = numbers.enter(count);
 }
 
 Threads::~Threads() {
-  if (at::get_num_threads() != before_) at::set_num_threads(before_);
+  numbers.leave(before_);
 }
 
 }  // namespace ebclr::python

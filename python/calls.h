@@ -3,9 +3,12 @@
 
 #include <pybind11/pybind11.h>
 
+#include <atomic>
 #include <filesystem>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace ebclr::python {
@@ -30,6 +33,28 @@ std::vector<std::filesystem::path> as_paths(const pybind11::handle& value, std::
 void warn(const std::string& text);
 /// Throws what a signal's handler raised (Ctrl-C). With the GIL or without.
 void check_signals();
+
+/// Who may use an object: one call at a time, from any thread. Without the GIL.
+class Turns {
+ public:
+  /// The right to use it while this lives. Waits for other threads; throws what a signal's handler raised
+  /// meanwhile, and UsageError in a handler that was called during a call of the same thread: that call
+  /// cannot end first.
+  class Turn {
+   public:
+    explicit Turn(Turns& turns);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    Turns& turns_;
+  };
+
+ private:
+  std::timed_mutex mutex_;
+  std::atomic<std::thread::id> owner_{};
+};
 
 /// The threads that a call may use: `asked`, or for 0 as many as torch uses, at most the cores that there
 /// are.

@@ -9,7 +9,6 @@
 
 #include <exception>
 #include <memory>
-#include <mutex>
 
 #include "calls.h"
 #include "core/error.h"
@@ -27,7 +26,8 @@ namespace py = pybind11;
 namespace ebclr::python {
 namespace {
 
-constexpr int64_t kMostSamples = 1 << 20;  // of one call: 12 GB at 32 x 32
+constexpr int64_t kMostSamples =
+    1 << 20;  // of one call: at 32 x 32 they take 12 GB, and their noise and gradients as much
 
 engine::Placement placement(const std::string& name, int threads) {
   engine::Placement p;
@@ -53,24 +53,25 @@ class Encoder {
     }));
   }
 
-  py::object energy(const py::object& images, int64_t references, int64_t batch) {
-    const auto density = density_with(references);
+  py::object energy(const py::object& images, int64_t references, int64_t batch, const py::object& data) {
+    const auto density = density_with(references, data);
     return to_numpy(compute(images, batch, [&](const torch::Tensor& x) {
       return density::energy_of(*density, model_.head->forward(model_.encoder->forward(x)));
     }));
   }
 
-  py::tuple sample(int64_t count, int64_t steps, const std::string& init, uint64_t seed, int64_t references) {
+  py::tuple sample(int64_t count, int64_t steps, const std::string& init, uint64_t seed, int64_t references,
+                   const py::object& data) {
     if (count < 1 || steps < 1) core::usage_error("python", "count and steps start at 1");
     if (count > kMostSamples)
       core::usage_error("python", fmt::format("{} samples in one call; draw at most {} and others with "
                                               "another seed",
                                               count, kMostSamples));
-    const auto density = density_with(references);
+    const auto density = density_with(references, data);
     torch::Tensor images, energies;
     {
       const py::gil_scoped_release free;
-      const std::lock_guard guard(lock_);
+      const Turns::Turn turn(turns_);
       const Threads threads(placement_.engine.threads);
       density::ChainStarts starts(run_, *density, init, seed);
       const auto drawn = density::draw_samples(
@@ -101,7 +102,7 @@ class Encoder {
     {
       const py::gil_scoped_release free;
       // One call at a time: an encoder's scratch memory is its own.
-      const std::lock_guard guard(lock_);
+      const Turns::Turn turn(turns_);
       const Threads threads(placement_.engine.threads);
       torch::NoGradGuard no_grad;
       for (int64_t i = 0; i < all.size(); i += batch) {
@@ -118,17 +119,28 @@ class Encoder {
     return out;
   }
 
-  /// This model as a density with so many references. The images are read once, whatever the numbers.
-  std::shared_ptr<const density::Density> density_with(int64_t references) {
+  /// This model as a density with so many references, of the run's images where they are now; none: where
+  /// they were. They are read once, whatever the numbers.
+  std::shared_ptr<const density::Density> density_with(int64_t references, const py::object& data) {
     if (references < 1) core::usage_error("python", "references start at 1");
+    const auto folder = data.is_none() ? std::string() : as_path(data, "data").string();
     const py::gil_scoped_release free;
-    const std::lock_guard guard(lock_);
-    for (const auto& [number, density] : densities_)
-      if (number == references) return density;
+    const Turns::Turn turn(turns_);
+    const bool moved = !folder.empty() && folder != folder_;
+    if (!moved)
+      for (const auto& [number, density] : densities_)
+        if (number == references) return density;
     const Threads threads(placement_.engine.threads);
-    auto made = std::make_shared<const density::Density>(density::density_of(
-        run_, model_, {.images = images_, .references = references, .placement = placement_}));
+    auto made = std::make_shared<const density::Density>(
+        density::density_of(run_, model_,
+                            {.data = moved ? folder : folder_,
+                             .images = moved ? nullptr : images_,
+                             .reading = [](const data::LoadProgress&) { check_signals(); },
+                             .references = references,
+                             .placement = placement_}));
+    check_signals();
     images_ = made->images;
+    if (moved) folder_ = folder, densities_.clear();
     if (densities_.size() == 2) densities_.erase(densities_.begin());  // energy and sample ask for one each
     densities_.emplace_back(references, made);
     return made;
@@ -137,7 +149,8 @@ class Encoder {
   run::Run run_;
   engine::Placement placement_;
   run::Model model_;
-  std::mutex lock_;                               // of the model's work space and of what follows
+  Turns turns_;                                   // with the model's work space and what follows
+  std::string folder_;                            // where the run's images are now, if they moved
   std::shared_ptr<const data::ImageSet> images_;  // the run's, once needed
   std::vector<std::pair<int64_t, std::shared_ptr<const density::Density>>> densities_;  // by references
 };
@@ -232,9 +245,12 @@ PYBIND11_MODULE(ebclr, m) {
            "Features float32 [N, D] of images (before the projection head, or behind it with "
            "part='projection').")
       .def("energy", &Encoder::energy, py::arg("images"), py::arg("references") = 512, py::arg("batch") = 256,
-           "Energies float32 [N]: low where the model expects images. Needs the run's own images.")
+           py::arg("data") = py::none(),
+           "Energies float32 [N]: low where the model expects images. Needs the run's own images; data: the "
+           "folder where they are now.")
       .def("sample", &Encoder::sample, py::arg("count") = 64, py::arg("steps") = 100,
            py::arg("init") = "data", py::arg("seed") = 0, py::arg("references") = 128,
+           py::arg("data") = py::none(),
            "Images float32 [N, C, H, W] drawn by Langevin dynamics, and their energies.")
       .def_property_readonly("method", &Encoder::method)
       .def_property_readonly("dim", &Encoder::dim, "Features per image.")

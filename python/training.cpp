@@ -9,6 +9,7 @@
 
 #include "calls.h"
 #include "core/error.h"
+#include "data/catalog.h"
 #include "eval/features.h"
 #include "run/config.h"
 #include "run/images.h"
@@ -105,12 +106,15 @@ void train_run(const run::RunFolder& folder, const std::vector<run::Layer>& laye
   config.data = run::absolute(config.data);
   auto options = engine::parse_engine(engine);
   options.threads = threads;
-  auto sets = run::load_images(folder, config.data, {.threads = threads});
+  auto sets =
+      run::load_images(folder, config.data,
+                       {.threads = threads, .progress = [](const data::LoadProgress&) { check_signals(); }});
   if (resumed) run::check_same_images(folder, sets.list, config.data.source);
   for (const auto& note : sets.train.notes) watch.on_warning(note);
   const auto images = std::make_shared<data::ImageSet>(std::move(sets.train));
   const auto monitor = eval::monitor_of(config, *images, sets.test, threads);
-  watch.rethrow();  // before there is a folder
+  check_signals();  // before there is a folder
+  watch.rethrow();
   train::Trainer trainer({.folder = folder,
                           .config = config,
                           .list = std::move(sets.list),
@@ -125,7 +129,7 @@ void train_run(const run::RunFolder& folder, const std::vector<run::Layer>& laye
 }
 
 py::str start(const py::object& config, const py::object& out, const py::object& on_step,
-              const py::object& resume, const std::string& engine, int threads) {
+              const py::object& resume, const std::string& engine, int threads, const py::object& data) {
   if (!on_step.is_none() && !PyCallable_Check(on_step.ptr()))
     core::usage_error("python",
                       fmt::format("on_step of type {}; give a function that takes a dict", type_of(on_step)));
@@ -138,7 +142,12 @@ py::str start(const py::object& config, const py::object& out, const py::object&
       core::usage_error("python", "resume takes everything from the run folder; leave config and out away");
     folder.root = as_path(resume, "resume");
     layers.push_back(run::read_run_layer(run::Run::open(folder.root).folder().config()));
+    if (!data.is_none())
+      layers.push_back(
+          {"data", {{"data.source", std::filesystem::absolute(as_path(data, "data")).string()}}});
   } else {
+    if (!data.is_none())
+      core::usage_error("python", "data says where the images of a run to resume are now; set 'data.source'");
     if (config.is_none())
       core::usage_error("python", "no configuration: give a file, a shipped name or a dict");
     if (out.is_none()) core::usage_error("python", "say where the run goes: out='runs/mine'");
@@ -161,12 +170,12 @@ py::str start(const py::object& config, const py::object& out, const py::object&
 void add_training(py::module_& m) {
   m.def("train", &start, py::arg("config") = py::none(), py::arg("out") = py::none(),
         py::arg("on_step") = py::none(), py::arg("resume") = py::none(), py::arg("engine") = "auto",
-        py::arg("threads") = 0,
+        py::arg("threads") = 0, py::arg("data") = py::none(),
         "Trains a run; the folder of the run. config: a file, a shipped name, or a dict of keys (with "
         "'config' for "
         "a file or name to start from). on_step hears a dict after each step; what it raises, and Ctrl-C, "
         "stops at a "
-        "checkpoint, from which resume goes on.");
+        "checkpoint, from which resume goes on; data: the folder where its images are now.");
 }
 
 }  // namespace ebclr::python

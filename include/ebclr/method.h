@@ -31,7 +31,8 @@ struct Step {
 /// One step's outcome.
 struct StepResult {
   torch::Tensor loss;  ///< scalar with its graph
-  /// For the log; the names that it uses itself (step, epoch, loss, lr, ...) are refused.
+  /// For the log, without those that are not finite; names that ebclr uses itself (step, epoch, loss, lr,
+  /// output_norm, ...) are refused.
   std::vector<std::pair<std::string, double>> metrics;
   torch::Tensor projections;  ///< [N, P], watched for collapse; may be left undefined
 };

@@ -24,6 +24,7 @@ struct ModelOptions {
   std::filesystem::path data_root;  ///< of the run's images, which define the energy; empty: the run's
   int64_t references = 128;         ///< views of them that do, at least 1
   uint64_t seed = 0;                ///< of those views
+  std::filesystem::path data;       ///< the folder where the run's images are now; empty: where they were
 };
 
 /// What `embed` returns.

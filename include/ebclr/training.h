@@ -48,7 +48,8 @@ struct TrainingOptions {
   Images images = {};  ///< train on these; without pixels: on the set of data.source
   std::shared_ptr<Observer> observer = nullptr;  ///< may be left empty
   std::shared_ptr<Method> method = nullptr;      ///< one of your own in place of method.name
-  std::shared_ptr<Sampler> sampler = nullptr;    ///< one of your own in place of sampler.*; EBCLR only
+  /// One of your own in place of sampler.*; EBCLR only. Such a run is resumed with one, too.
+  std::shared_ptr<Sampler> sampler = nullptr;
 };
 
 /// How a training ended.
@@ -56,6 +57,7 @@ struct Outcome {
   bool finished = false;  ///< false: stopped; the run can be resumed
   int64_t step = 0, epoch = 0;
   double loss = 0;
+  bool saved = true;  ///< false: the last state was not finite; the run goes on from the checkpoint before
 };
 
 /// One training in one run folder.

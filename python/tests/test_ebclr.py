@@ -1,4 +1,5 @@
 """The Python module against the program: the same run, the same numbers."""
+import ctypes
 import json
 import multiprocessing
 import os
@@ -255,6 +256,98 @@ class Module(unittest.TestCase):
         with self.assertRaises(KeyboardInterrupt):  # before the last file is missed
             self.enc.embed(["one.ppm"] * 40000 + ["gone.ppm"], batch=16)
         thread.join()
+
+    def test_ctrl_c_while_train_reads_images(self):
+        os.makedirs("slow")
+        write_picture("slow/0.ppm", self.images[0])
+        for i in range(1, 4000):
+            shutil.copyfile("slow/0.ppm", f"slow/{i}.ppm")
+        with self.assertRaises(KeyboardInterrupt):
+            thread = interrupt_after(0.05)
+            ebclr.train({**SMALL, "data.source": "slow"}, out="not_begun")
+        thread.join()
+        self.assertFalse(os.path.exists("not_begun"))
+
+    def test_a_signal_handler_is_told_that_the_encoder_is_at_work(self):
+        said = []
+
+        def handler(*_):
+            try:
+                self.enc.embed(self.images[:2])
+            except ebclr.UsageError as e:
+                said.append(str(e))
+
+        before = signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+        try:
+            self.enc.embed(np.zeros((20000, 32, 32, 3), np.uint8), batch=32)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        self.assertIn("load another", said[0])
+        self.assertEqual(self.enc.embed(self.images).shape, (20, self.enc.dim))
+
+    def test_ctrl_c_while_another_thread_is_at_work(self):
+        stop = threading.Event()
+
+        def work():
+            while not stop.is_set():
+                self.enc.embed(np.zeros((5000, 32, 32, 3), np.uint8), batch=5000)
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        time.sleep(0.1)
+        thread = interrupt_after(0.3)
+        try:
+            with self.assertRaises(KeyboardInterrupt):
+                while True:
+                    self.enc.embed(self.images)
+        finally:
+            stop.set()
+            thread.join()
+            worker.join()
+
+    def test_a_new_thread_has_torchs_threads_during_a_call(self):
+        openmp = ctypes.CDLL("libgomp.so.1")  # the team of torch in the thread that asks
+        before = openmp.omp_get_max_threads()
+        openmp.omp_set_num_threads(3)
+        seen = []
+
+        def look():
+            ebclr.load("run")
+            seen.append(openmp.omp_get_max_threads())
+
+        def look_from_another(step):
+            self.assertEqual(openmp.omp_get_max_threads(), 1)
+            thread = threading.Thread(target=look)
+            thread.start()
+            thread.join()
+
+        try:
+            ebclr.train(SMALL, out="alone", threads=1, on_step=look_from_another)
+            self.assertEqual(set(seen), {3})
+            self.assertEqual(openmp.omp_get_max_threads(), 3)
+        finally:
+            openmp.omp_set_num_threads(before)
+
+    def test_images_that_moved(self):
+        os.makedirs("here")
+        for i, x in enumerate(self.images):
+            write_picture(f"here/{i}.ppm", x)
+        ebclr.train({**SMALL, "data.source": "here", "train.batch_size": 4, "optimizer.lr": 1e-6}, out="of_here")
+        want = ebclr.load("of_here").energy(self.images)
+        os.rename("here", "there")
+        enc = ebclr.load("of_here")
+        with self.assertRaisesRegex(ebclr.UsageError, "data= in Python"):
+            enc.energy(self.images)
+        np.testing.assert_array_equal(enc.energy(self.images, data="there"), want)
+        np.testing.assert_array_equal(enc.energy(self.images), want)  # it knows now
+        self.assertEqual(ebclr.load("of_here").sample(count=2, steps=1, data=pathlib.Path("there"))[0].shape[0], 2)
+        with self.assertRaisesRegex(ebclr.UsageError, "data= in Python"):
+            ebclr.train(resume="of_here")
+        self.assertEqual(ebclr.train(resume="of_here", data="there"), "of_here")
+        with self.assertRaisesRegex(ebclr.UsageError, "data.source"):
+            ebclr.train(SMALL, out="other", data="there")
 
     def test_a_forked_child_does_not_hang(self):
         two = ebclr.load("run", threads=2)

@@ -11,7 +11,6 @@
 #include "data/folder.h"
 #include "density/density.h"
 #include "density/samples.h"
-#include "methods/contrastive_energy.h"
 #include "run/run.h"
 
 namespace ebclr {
@@ -27,8 +26,9 @@ engine::Placement placement(torch::Device device, Engine engine) {
 
 namespace {
 
-constexpr int64_t kBatch = 256;            // changes speed and memory only
-constexpr int64_t kMostSamples = 1 << 20;  // of one call: 12 GB at 32 x 32
+constexpr int64_t kBatch = 256;  // changes speed and memory only
+constexpr int64_t kMostSamples =
+    1 << 20;  // of one call: at 32 x 32 they take 12 GB, and their noise and gradients as much
 // Networks read [-1, 1]. Augmented images and chains step over a little; pixels of 0..255 are far away.
 constexpr double kFarthest = 16;
 
@@ -104,6 +104,7 @@ struct Model::Impl {
   density::DensityOptions density_options() const {
     return {.checkpoint = options.checkpoint,
             .data_root = options.data_root,
+            .data = options.data.string(),
             .references = options.references,
             .seed = options.seed,
             .placement = api::placement(options.device, options.engine)};
@@ -122,7 +123,7 @@ class ModelEnergy : public Energy {
   }
 
  private:
-  std::unique_ptr<methods::NetworkEnergy> energy_;
+  std::unique_ptr<density::BatchedEnergy> energy_;
   run::Model model_;  // keeps the networks alive
 };
 

@@ -14,6 +14,7 @@
 #include "api/translate.h"
 #include "data/image_set.h"
 #include "eval/features.h"
+#include "methods/method.h"
 #include "run/images.h"
 #include "train/trainer.h"
 
@@ -37,7 +38,7 @@ class OwnNetworks : public Networks {
     return out;
   }
 
-  torch::Tensor last = torch::zeros({1, 1});
+  torch::Tensor last;  // undefined: nothing was projected
 
  private:
   nn::Encoder& encoder_;
@@ -52,7 +53,8 @@ class OwnParameters : public torch::nn::Module {
   }
 };
 
-/// The log's own keys, which no metric of a method may replace: resuming and watching a run read them.
+/// Names that no metric of a method may have: keys of the log itself, which resuming and watching a run read,
+/// and what the guard takes for the norm of EBCLR's outputs.
 constexpr std::string_view kOwnKeys[] = {"step",
                                          "rollbacks",
                                          "epoch",
@@ -67,7 +69,8 @@ constexpr std::string_view kOwnKeys[] = {"step",
                                          "exchange_bytes",
                                          "exchanges",
                                          "event",
-                                         "knn"};
+                                         "knn",
+                                         "output_norm"};
 
 /// A method from outside in the trainer.
 class OwnMethod : public methods::Method {
@@ -79,17 +82,20 @@ class OwnMethod : public methods::Method {
         networks_(*encoder_, *head_) {}
 
   methods::StepOutput step(const methods::StepInput& input) override {
+    networks_.last.reset();
     auto result = method_->step(networks_, to_step(input));
     if (!result.loss.defined() || result.loss.numel() != 1 || !result.loss.requires_grad())
       input_error("[method] Method::step must return a scalar loss that depends on the networks");
     for (const auto& [name, value] : result.metrics)
       if (std::find(std::begin(kOwnKeys), std::end(kOwnKeys), name) != std::end(kOwnKeys))
         input_error(fmt::format(
-            "[method] Method::step returned a metric '{}', which the log has itself; give it another name",
+            "[method] Method::step returned a metric '{}', a name that ebclr uses itself; choose another",
             name));
     methods::StepOutput out;
     out.loss = result.loss.reshape({});
     out.metrics = std::move(result.metrics);
+    // They are for the log: what could not be measured is absent there, and is no fault of the training.
+    std::erase_if(out.metrics, [](const auto& m) { return !std::isfinite(m.second); });
     out.projections = result.projections.defined() ? result.projections.detach() : networks_.last;
     return out;
   }
@@ -208,8 +214,10 @@ struct Training::Impl {
       options.make_method = [method = o.method](const auto& method_options, const auto&) {
         return std::make_unique<api::OwnMethod>(method_options, method);
       };
-    if (o.sampler)
+    if (o.sampler) {
       options.make_sampler = [sampler = o.sampler](const auto&) { return api::to_internal(sampler); };
+      options.own_sampler = true;
+    }
     options.loader_threads = at::get_num_threads();
     trainer = std::make_unique<train::Trainer>(std::move(options), images, watch);
     if (monitor) trainer->set_monitor([this] { return monitor(trainer->method().encoder()); });
@@ -227,7 +235,7 @@ Training& Training::operator=(Training&&) noexcept = default;
 Outcome Training::run() {
   return api::translated([&] {
     const auto out = impl_->trainer->run(impl_->stop);
-    return Outcome{out.finished, out.position.step, out.position.epoch, out.loss};
+    return Outcome{out.finished, out.position.step, out.position.epoch, out.loss, out.saved};
   });
 }
 

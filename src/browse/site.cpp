@@ -101,11 +101,11 @@ struct Site::Impl {
       for (const auto& h : hits) list.push_back(named(h.row, h.similarity));
       return web::json(dump(list));
     });
-    get("/strangers", [this](const web::Request&) {
-      return web::json(strangers.get([this] { return dump(find_strangers()); }));
+    get("/strangers", [this](const web::Request& q) {
+      return late(strangers.get([this](const auto& stop) { return dump(find_strangers(stop)); }, q.given_up));
     });
-    get("/copies", [this](const web::Request&) {
-      return web::json(copies.get([this] { return dump(find_copies()); }));
+    get("/copies", [this](const web::Request& q) {
+      return late(copies.get([this](const auto& stop) { return dump(find_copies(stop)); }, q.given_up));
     });
     get("/find", [this](const web::Request& q) { return web::json(dump(find(q.text("text")))); });
   }
@@ -180,8 +180,12 @@ struct Site::Impl {
     return reply;
   }
 
-  json find_strangers() const {
-    const auto scores = index::outlier_scores(images, {.by = options.strangers_by});
+  static web::Reply late(std::optional<std::string> text) {
+    return text ? web::json(std::move(*text)) : web::not_now();
+  }
+
+  json find_strangers(const LateAnswer::Stop& stop) const {
+    const auto scores = index::outlier_scores(images, {.by = options.strangers_by, .stop = stop});
     const auto order = index::strangest(scores);
     json list = json::array();
     for (int64_t i = 0; i < std::min<int64_t>(200, images.size()); ++i) {
@@ -191,9 +195,9 @@ struct Site::Impl {
     return list;
   }
 
-  json find_copies() const {
+  json find_copies(const LateAnswer::Stop& stop) const {
     json list = json::array();
-    for (const auto& g : index::find_duplicates(images, {})) {
+    for (const auto& g : index::find_duplicates(images, {.stop = stop})) {
       json group = json::array();
       for (const auto row : g.rows) group.push_back(named(row));
       list.push_back(std::move(group));
@@ -214,7 +218,11 @@ struct Site::Impl {
 
 Site::Site(index::Index index, const SiteOptions& options)
     : impl_(std::make_unique<Impl>(std::move(index), options)) {}
-Site::~Site() = default;
+Site::~Site() {
+  // The server waits for its requests.
+  impl_->copies.end();
+  impl_->strangers.end();
+}
 
 void Site::start() {
   impl_->server.start();

@@ -11,6 +11,7 @@
 
 #include "browse/site.h"
 #include "cli/runtime.h"
+#include "core/error.h"
 #include "index/outliers.h"
 
 namespace ebclr::cli {
@@ -28,10 +29,10 @@ void run_browse(const BrowseArgs& a) {
   options.server.host = a.host;
   options.server.port = a.port;
   options.server.token = a.token == "auto" ? web::make_token() : a.token;
-  if (::isatty(STDERR_FILENO))
-    options.progress = [](double share) {
-      fmt::print(stderr, "\rmap {:3.0f} %{}", 100 * share, share >= 1 ? "\n" : "");
-    };
+  options.progress = [shown = ::isatty(STDERR_FILENO) != 0](double share) {
+    if (interrupted()) throw core::Error(core::ExitCode::kInterrupted, "browse", "interrupted");
+    if (shown) fmt::print(stderr, "\rmap {:3.0f} %{}", 100 * share, share >= 1 ? "\n" : "");
+  };
   catch_interrupts();
   browse::Site site(index::Index::open(a.index), options);
   site.start();

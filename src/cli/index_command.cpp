@@ -11,6 +11,7 @@
 
 #include "cli/answer.h"
 #include "cli/runtime.h"
+#include "cli/say.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/text.h"
@@ -43,11 +44,11 @@ void make_index(const IndexArgs& a) {
                                           .version = EBCLR_VERSION},
                                          notes);
   for (const auto& n : notes) fmt::print(stderr, "note: {}\n", n);
-  catch_interrupts();
+  protect_work();
   index::BuildOptions options{.fresh = a.fresh, .stop = [] { return interrupted().load(); }};
   if (::isatty(STDERR_FILENO))
     options.progress = [](const std::string& what, double share) {
-      fmt::print(stderr, "\r{} {:3.0f} %{}", what, 100 * share, share >= 1 ? "\n" : "");
+      say("\r{} {:3.0f} %{}", what, 100 * share, share >= 1 ? "\n" : "");
     };
   const auto r = index::build_index(looker, a.data, a.out, options);
   if (a.json) {
@@ -62,14 +63,14 @@ void make_index(const IndexArgs& a) {
                            .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
     for (size_t i = 0; i < std::min<size_t>(r.unreadable.size(), 10); ++i)
-      fmt::print(stderr, "note: left out: {}\n", core::one_line(r.unreadable[i]));
-    if (r.unreadable.size() > 10) fmt::print(stderr, "note: and {} more\n", r.unreadable.size() - 10);
+      say("note: left out: {}\n", core::one_line(r.unreadable[i]));
+    if (r.unreadable.size() > 10) say("note: and {} more\n", r.unreadable.size() - 10);
     fmt::print("{}: {} images ({} kept, {} added, {} of them changed, {} removed, {} unreadable){}\n", a.out,
                r.kept + r.added, r.kept, r.added, r.changed, r.removed, r.unreadable.size(),
                r.graph ? ", with a graph for fast search" : "");
   }
   if (r.stopped) {
-    fmt::print(stderr, "interrupted; the index holds what was done, the same command goes on\n");
+    say("interrupted; the index holds what was done, the same command goes on\n");
     throw core::Error(core::ExitCode::kInterrupted, "index", "interrupted");
   }
 }

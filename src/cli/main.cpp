@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "cli/app.h"
+#include "cli/say.h"
 #include "core/error.h"
 #include "core/text.h"
 
@@ -21,8 +22,7 @@ namespace {
 
 int fail(int code, const std::string& text) {
   std::fflush(stdout);
-  if (!text.empty())
-    fmt::print(stderr, "ebclr: {}\n", ebclr::core::one_line(text.substr(0, text.find('\n'))));
+  if (!text.empty()) ebclr::cli::say("ebclr: {}\n", ebclr::core::one_line(text.substr(0, text.find('\n'))));
   return code;
 }
 
@@ -98,8 +98,11 @@ int main(int argc, char** argv) {
     const bool group = !command->get_subcommands([](const CLI::App*) { return true; }).empty();
     std::string named;
     for (size_t i = 0; i < at; ++i) named += " " + words[i];
-    return fail(2, fmt::format("{}{}; `ebclr{} --help` lists the {}", e.what(),
-                               meant.empty() ? "" : fmt::format("; did you mean {}?", meant), named,
+    // CLI11 only says that a command is missing.
+    const bool stranger = group && at < words.size() && !words[at].starts_with("-");
+    return fail(2, fmt::format("{}; {}`ebclr{} --help` lists the {}",
+                               stranger ? fmt::format("there is no command '{}'", words[at]) : e.what(),
+                               meant.empty() ? "" : fmt::format("did you mean {}? ", meant), named,
                                group ? "commands" : "options"));
   } catch (const core::Error& e) {
     if (e.code() == core::ExitCode::kInterrupted) return static_cast<int>(e.code());

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "cli/say.h"
 #include "core/text.h"
 
 namespace ebclr::cli {
@@ -71,7 +72,7 @@ void TrainProgress::on_step(const train::StepReport& r) {
   const std::string tail = fmt::format("{}  {:.0f} img/s  {} left", numbers(r, knn_), r.images_per_second,
                                        core::human_seconds(r.seconds_left));
   if (!terminal_) {
-    fmt::print(stderr, "{}  {}\n", epoch, tail);
+    say("{}  {}\n", epoch, tail);
     return;
   }
   // The bar comes first; a narrow terminal leaves out the energies, then the speed.
@@ -86,28 +87,27 @@ void TrainProgress::on_step(const train::StepReport& r) {
     line = fmt::format("{} ▕{}▏{:3.0f} %  {}", epoch, bar(done, std::min(room, 30)), 100 * done, text);
     break;
   }
-  fmt::print(stderr, "\r\033[K{}", line);
-  std::fflush(stderr);
+  say("\r\033[K{}", line);
   shown_ = line.size();
 }
 
 void TrainProgress::on_note(const std::string& text) {
   if (quiet_) return;
   clear_line();
-  fmt::print(stderr, "{}\n", text);
+  say("{}\n", text);
 }
 
 void TrainProgress::on_warning(const std::string& text) {
   clear_line();
-  fmt::print(stderr, "warning: {}\n", text);
+  say("warning: {}\n", text);
 }
 
 void TrainProgress::on_epoch(int64_t epoch, double knn) {
   knn_ = knn;
   if (quiet_) return;
   clear_line();
-  fmt::print(stderr, "epoch {} done after {}  {}\n", epoch, core::human_seconds(report_.position.seconds),
-             numbers(report_, knn));
+  say("epoch {} done after {}  {}\n", epoch, core::human_seconds(report_.position.seconds),
+      numbers(report_, knn));
 }
 
 ProgressLine::ProgressLine(bool quiet) : shown_(!quiet && isatty(STDERR_FILENO)) {}
@@ -118,14 +118,12 @@ void ProgressLine::show(const std::string& what, double share) {
   if (what == what_ && share < 1 && now - last_ < std::chrono::milliseconds(200)) return;
   what_ = what;
   last_ = now;
-  fmt::print(stderr, "\r\033[K{} {:3.0f} %", what, 100 * share);
-  std::fflush(stderr);
+  say("\r\033[K{} {:3.0f} %", what, 100 * share);
   dirty_ = true;
 }
 
 void ProgressLine::clear() {
-  if (dirty_) fmt::print(stderr, "\r\033[K");
-  std::fflush(stderr);
+  if (dirty_) say("\r\033[K");
   dirty_ = false;
 }
 

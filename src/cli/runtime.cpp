@@ -16,7 +16,7 @@
 namespace ebclr::cli {
 namespace {
 
-std::atomic<bool> stop_requested{false};
+std::atomic<bool> stop_requested{false}, asked_before{false};
 std::atomic<time_t> stop_time{0};
 std::atomic<int> same_signal{0};  // seconds within which a second one is the first one passed on
 
@@ -26,12 +26,19 @@ time_t clock_seconds() {
   return now.tv_sec;
 }
 
-void on_signal(int) {
-  if (!stop_requested.exchange(true)) {
+void on_signal(int signal) {
+  stop_requested = true;
+  if (signal == SIGHUP) return;  // of a closed terminal the shell tells, and the system once more
+  if (!asked_before.exchange(true)) {
     stop_time = clock_seconds();
   } else if (same_signal == 0 || clock_seconds() - stop_time > same_signal) {
     ::_exit(130);  // the second time means it
   }
+}
+
+bool is_ignored(int signal) {
+  struct sigaction now {};
+  return ::sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
 // `local_rank` has its own device among those of the host.
@@ -100,6 +107,13 @@ void catch_interrupts(int same) {
   same_signal = same;
   std::signal(SIGINT, on_signal);
   std::signal(SIGTERM, on_signal);
+}
+
+void protect_work(int same) {
+  catch_interrupts(same);
+  if (!is_ignored(SIGHUP)) std::signal(SIGHUP, on_signal);  // nohup has it ignored
+  // A handler, and not SIG_IGN, which programs that are started from here would inherit.
+  if (!is_ignored(SIGPIPE)) std::signal(SIGPIPE, [](int) {});
 }
 
 }  // namespace ebclr::cli

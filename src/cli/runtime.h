@@ -38,5 +38,8 @@ Runtime apply(const RuntimeOptions& options);
 /// comes within `same` seconds: launchers pass on what the terminal has sent already.
 const std::atomic<bool>& interrupted();
 void catch_interrupts(int same = 0);
+/// The same for commands that save what they have done. Besides, a closed terminal (SIGHUP) interrupts them,
+/// and a reader of their messages that has gone (SIGPIPE) does not end them: such messages go through say().
+void protect_work(int same = 0);
 
 }  // namespace ebclr::cli

@@ -15,6 +15,7 @@
 #include "cli/finetune_command.h"
 #include "cli/progress.h"
 #include "cli/ranks.h"
+#include "cli/say.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/text.h"
@@ -274,6 +275,7 @@ void perform(Training t, const TrainingOptions& o, const Runtime& runtime, train
   const auto monitor =
       leads ? eval::monitor_of(t.config, *images, t.sets.test, runtime.threads) : eval::KnnMonitor{};
   LivePage page(leads ? o.watch : WatchOptions{}, {t.folder.root}, root);
+  protect_work(ranks->alone() ? 0 : 5);  // from here on there is a run
   train::Trainer trainer({.folder = t.folder,
                           .config = t.config,
                           .list = std::move(t.sets.list),
@@ -286,7 +288,6 @@ void perform(Training t, const TrainingOptions& o, const Runtime& runtime, train
   for (const auto& problem : t.sets.problems)
     trainer.log(fmt::format("unreadable: {}: {}", problem.path, problem.reason));
   if (monitor) trainer.set_monitor([&] { return monitor(trainer.method().encoder()); });
-  catch_interrupts(ranks->alone() ? 0 : 5);
   const auto outcome = trainer.run(interrupted());
   std::optional<index::Tuned> tuned;
   if (leads && outcome.finished && t.config.method.name == methods::kSupervised)
@@ -294,6 +295,7 @@ void perform(Training t, const TrainingOptions& o, const Runtime& runtime, train
   if (o.json && leads) {
     nlohmann::ordered_json j = {{"run", root},
                                 {"finished", outcome.finished},
+                                {"saved", outcome.saved},
                                 {"step", outcome.position.step},
                                 {"epoch", outcome.position.epoch},
                                 {"seconds", outcome.position.seconds},
@@ -306,10 +308,10 @@ void perform(Training t, const TrainingOptions& o, const Runtime& runtime, train
   }
   if (!outcome.finished) {
     if (leads)
-      fmt::print(stderr,
-                 "\ninterrupted at step {}; everything is saved. Continue with:\n  ebclr {} --resume {}\n",
-                 outcome.position.step, t.config.method.name == methods::kSupervised ? "finetune" : "train",
-                 command_word(root));
+      say("\ninterrupted at step {}; {}. Continue with:\n  ebclr {} --resume {}\n", outcome.position.step,
+          outcome.saved ? "everything is saved"
+                        : "this state was not sound and is not saved, it goes on from the checkpoint before",
+          t.config.method.name == methods::kSupervised ? "finetune" : "train", command_word(root));
     throw core::Error(core::ExitCode::kInterrupted, "", "");
   }
   if (o.silent() || !leads) return;

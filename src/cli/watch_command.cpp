@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "cli/runtime.h"
+#include "cli/say.h"
 #include "core/error.h"
 #include "core/text.h"
 #include "web/server.h"
@@ -108,10 +109,10 @@ LivePage::LivePage(const WatchOptions& options, std::vector<fs::path> folders, c
   try {
     site_ = std::make_unique<watch::Site>(server_options(options.port), std::move(folders), title);
     site_->start();
-    fmt::print(stderr, "watch at {}\n", site_->address());
+    say("watch at {}\n", site_->address());
   } catch (const core::Error& e) {
     site_.reset();
-    fmt::print(stderr, "warning: {}; going on without a page\n", e.what());
+    say("warning: {}; going on without a page\n", e.what());
   }
 }
 

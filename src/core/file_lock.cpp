@@ -52,12 +52,18 @@ FileLock FileLock::wait(const std::filesystem::path& file, std::string_view comp
   return lock;
 }
 
+FileLock::FileLock(int fd) : fd_(fd), holder_(::getpid()) {}
 FileLock::~FileLock() {
-  if (fd_ >= 0) ::close(fd_);
+  if (fd_ < 0) return;
+  // flock belongs to the open file, and a forked child has that open too: closing alone would leave the lock
+  // to it. The child's own copy of this object must not release it.
+  if (holder_ == ::getpid()) ::flock(fd_, LOCK_UN);
+  ::close(fd_);
 }
-FileLock::FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+FileLock::FileLock(FileLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)), holder_(other.holder_) {}
 FileLock& FileLock::operator=(FileLock&& other) noexcept {
   std::swap(fd_, other.fd_);
+  std::swap(holder_, other.holder_);
   return *this;
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 // A lock file that one process holds at a time; the system releases it when the process ends, however it
-// ends.
+// ends. A process that was forked from the holder does not hold it: what the holder lets go is free.
+
+#include <sys/types.h>
 
 #include <filesystem>
 #include <functional>
@@ -26,8 +28,9 @@ class FileLock {
   FileLock& operator=(const FileLock&) = delete;
 
  private:
-  explicit FileLock(int fd) : fd_(fd) {}
+  explicit FileLock(int fd);
   int fd_ = -1;
+  pid_t holder_;
 };
 
 }  // namespace ebclr::core

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -15,6 +16,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/error.h"
 #include "data/walk.h"
 #include "index/search.h"
 
@@ -169,6 +171,30 @@ void merge_names(const Index& index, const OnDisk& disk, std::vector<int64_t>& r
   rows = std::move(out);
 }
 
+[[noreturn]] void given_up() {
+  throw core::Error(core::ExitCode::kInterrupted, "duplicates", "interrupted");
+}
+
+// How well the small pictures of each pair agree.
+std::vector<double> agreements_of(const Index& index, const std::vector<std::pair<int64_t, int64_t>>& pairs,
+                                  const std::function<bool()>& stop) {
+  constexpr int64_t at_once = 64;  // pairs between two looks at `stop`: less than a tenth of a second
+  std::vector<double> out(pairs.size());
+  std::atomic<bool> stopped{false};
+  at::parallel_for(0, static_cast<int64_t>(pairs.size()), 16, [&](int64_t from, int64_t to) {
+    for (int64_t p = from; p < to; ++p) {
+      if ((p - from) % at_once == 0) {
+        if (stop && stop()) stopped = true;
+        if (stopped) return;
+      }
+      const auto [a, b] = pairs[static_cast<size_t>(p)];
+      out[static_cast<size_t>(p)] = agreement(index.small(a), index.small(b));
+    }
+  });
+  if (stopped) given_up();
+  return out;
+}
+
 }  // namespace
 
 std::vector<DuplicateGroup> find_duplicates(const Index& index, const DuplicateOptions& o) {
@@ -179,7 +205,10 @@ std::vector<DuplicateGroup> find_duplicates(const Index& index, const DuplicateO
     const auto [it, fresh] = first.emplace(index.record(i).sha256, i);
     if (!fresh) sets.join(i, it->second);
   }
-  const auto near = all_neighbours(index, o.neighbours, o.progress);
+  const auto near = all_neighbours(index, o.neighbours, [&](double share) {
+    if (o.stop && o.stop()) given_up();
+    if (o.progress) o.progress(share);
+  });
   std::set<std::pair<int64_t, int64_t>> unique;
   const int64_t k = near.rows.size(1);
   for (int64_t i = 0; i < n; ++i)
@@ -190,13 +219,7 @@ std::vector<DuplicateGroup> find_duplicates(const Index& index, const DuplicateO
         unique.emplace(std::min(i, other), std::max(i, other));
     }
   const std::vector<std::pair<int64_t, int64_t>> pairs(unique.begin(), unique.end());
-  std::vector<double> agreements(pairs.size());
-  at::parallel_for(0, static_cast<int64_t>(pairs.size()), 16, [&](int64_t from, int64_t to) {
-    for (int64_t p = from; p < to; ++p) {
-      const auto [a, b] = pairs[static_cast<size_t>(p)];
-      agreements[static_cast<size_t>(p)] = agreement(index.small(a), index.small(b));
-    }
-  });
+  const auto agreements = agreements_of(index, pairs, o.stop);
   std::map<int64_t, double> weakest;
   std::vector<std::pair<int64_t, double>> joined;
   for (size_t p = 0; p < pairs.size(); ++p)

@@ -14,6 +14,8 @@ struct DuplicateOptions {
   double agreement = 0.97;   ///< of the small pictures at their best alignment: pairs below are no copies
   int64_t neighbours = 16;   ///< of each image that are looked at
   std::function<void(double)> progress = {};
+  /// Asked now and then, from several threads: true ends the work with an error (kInterrupted).
+  std::function<bool()> stop = {};
 };
 
 /// Images that are copies of each other.

@@ -8,6 +8,21 @@
 
 namespace ebclr::index {
 
+namespace {
+
+// Distances of all images from their neighbours, some at once: for many images they take minutes.
+torch::Tensor neighbour_distances(const eval::FeatureDistances& distances, const torch::Tensor& features,
+                                  const std::function<bool()>& stop) {
+  std::vector<torch::Tensor> parts;
+  for (const auto& some : features.split(2048)) {
+    if (stop && stop()) throw core::Error(core::ExitCode::kInterrupted, "outliers", "interrupted");
+    parts.push_back(distances.neighbour(some, /*known=*/true));
+  }
+  return torch::cat(parts);
+}
+
+}  // namespace
+
 torch::Tensor outlier_scores(const Index& index, const OutlierOptions& o) {
   Looks looks{.features = index.features(), .lengths = torch::empty({index.size()}, torch::kFloat64)};
   auto lengths = looks.lengths.accessor<double, 1>();
@@ -38,7 +53,7 @@ torch::Tensor outlier_scores(const Looks& looks, const OutlierOptions& options, 
   if (n < 3) core::usage_error("outliers", fmt::format("{}: holds {} images; three are the least", where, n));
   if (energy) return energies.to(torch::kFloat64);
   const eval::FeatureDistances distances(features, std::min(o.k, n - 1));
-  if (o.by == "neighbours") return distances.neighbour(features, /*known=*/true);
+  if (o.by == "neighbours") return neighbour_distances(distances, features, o.stop);
   const auto m = distances.mahalanobis(features);
   if (o.by == "mahalanobis") return m;
   std::vector<eval::ScorePair> pairs{{m, m}, {lengths, lengths}};

@@ -1,5 +1,7 @@
 #include "train/metrics_log.h"
 
+#include <cmath>
+#include <limits>
 #include <sstream>
 
 #include "core/json.h"
@@ -16,7 +18,22 @@ int64_t whole(const nlohmann::json& line, const char* key) {
   return it->is_number_integer() ? it->get<int64_t>() : -1;
 }
 
+// A number of a line; NaN when it is none.
+double number(const nlohmann::json& line, const char* key) {
+  const auto it = line.find(key);
+  return it != line.end() && it->is_number() ? it->get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
 }  // namespace
+
+void MonitorScores::see(std::string_view event, int64_t step, double knn) {
+  if (event == "rollback") std::erase_if(scores_, [&](const auto& s) { return s.first > step; });
+  if (event == "knn" && std::isfinite(knn)) scores_.emplace_back(step, knn);
+}
+
+double MonitorScores::last() const {
+  return scores_.empty() ? std::numeric_limits<double>::quiet_NaN() : scores_.back().second;
+}
 
 KeptLines keep_lines(const std::string& text, int64_t rollbacks, int64_t step) {
   KeptLines kept;
@@ -29,6 +46,8 @@ KeptLines keep_lines(const std::string& text, int64_t rollbacks, int64_t step) {
     if (r > rollbacks || (r == rollbacks && s > step)) continue;
     kept.text += line + "\n";
     if (json.contains("loss") && json["loss"].is_number()) kept.last_loss = json["loss"].get<double>();
+    if (const auto event = json.find("event"); event != json.end() && event->is_string())
+      kept.scores.see(event->get<std::string>(), s, number(json, "knn"));
   }
   return kept;
 }
@@ -39,6 +58,7 @@ MetricsLog::MetricsLog(const std::filesystem::path& path, int64_t rollbacks, int
     const auto kept = keep_lines(core::read_text(path, kMetricsComponent), rollbacks, step);
     core::write_atomically(path, kept.text, kMetricsComponent);
     last_loss_ = kept.last_loss;
+    scores_ = kept.scores;
   }
   file_ = std::make_unique<core::AppendFile>(path, kMetricsComponent);
   if (!tensorboard) return;
@@ -49,9 +69,10 @@ MetricsLog::MetricsLog(const std::filesystem::path& path, int64_t rollbacks, int
 void MetricsLog::write(const nlohmann::ordered_json& line) {
   if (!file_) return;
   file_->append(line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
-  if (!events_) return;
   const auto step = line.value("step", int64_t{0});
   const auto event = line.value("event", std::string());
+  scores_.see(event, step, line.value("knn", 0.0));
+  if (!events_) return;
   if (event == "rollback") events_->restart(step + 1);
   if (!event.empty() && event != "knn") return;
   std::vector<std::pair<std::string, double>> values;

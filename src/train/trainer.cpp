@@ -34,6 +34,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr const char* kOwnSampler = "own_sampler";  // in a checkpoint's small state
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -302,6 +304,7 @@ struct Trainer::Impl {
       run::write_image_list(options.folder, options.list);
     metrics = std::make_unique<MetricsLog>(options.folder.metrics(), position.rollbacks, position.step,
                                            config.log.tensorboard);
+    last_knn = metrics->last_knn();
     run::record_session(options.folder,
                         {.engine = engine_choice.native ? "native" : "torch",
                          .instructions = engine_choice.instructions,
@@ -361,6 +364,7 @@ struct Trainer::Impl {
                {"guard", guard->state()},
                {"image", {images->channels(), images->height(), images->width()}}};
     if (!labels.empty()) s.small["labels"] = labels;
+    if (options.own_sampler) s.small[kOwnSampler] = true;
     for (auto& [name, tensor] : method->state())
       s.tensors.tensors[run::kMethodPrefix + name] = tensor.detach();
     optimizer->save(s.tensors);
@@ -383,6 +387,13 @@ struct Trainer::Impl {
       core::usage_error("train", fmt::format("{}: was made with another number of images than the {} of {}; "
                                              "put them back or start a new run",
                                              where, images->size(), images->name));
+    if (const bool own = says(kOwnSampler, true); own != options.own_sampler)
+      core::usage_error(
+          "train",
+          fmt::format("{}: its chains are moved by {}", where,
+                      own ? "a sampler of another program; resume it there (TrainingOptions::sampler)"
+                          : "the sampler of its configuration; resume it without "
+                            "TrainingOptions::sampler"));
     if (!labels.empty() && s.small.contains("labels") && !says("labels", labels))
       core::usage_error("train", fmt::format("{}: was made with other labels than {} has now; put them back "
                                              "or start a new run",
@@ -530,6 +541,7 @@ struct Trainer::Impl {
                     {"failed_step", failed_at.step + 1},
                     {"reason", reason},
                     {"lr", base_lr * guard->lr_scale()}});
+    last_knn = metrics->last_knn();
     warn(fmt::format("step {}: {}; rolled back to step {}, new chains, learning rate {:.3g} (try {} of {})",
                      failed_at.step + 1, reason, position.step, base_lr * guard->lr_scale(), guard->tries(),
                      config.guard.tries));
@@ -594,11 +606,12 @@ struct Trainer::Impl {
     }
     outcome.position = position;
     outcome.finished = position.step >= total_steps;
-    if (!outcome.finished) save_interrupted();
+    if (!outcome.finished) outcome.saved = save_interrupted();
     writer->wait();
     // In the log alone: who reads it later, or watches, sees that this was no crash.
     if (!outcome.finished)
-      log->write(fmt::format("stopped at step {} of {}; everything is saved", position.step, total_steps));
+      log->write(fmt::format("stopped at step {} of {}; {}", position.step, total_steps,
+                             outcome.saved ? "everything is saved" : "goes on from the checkpoint before"));
     if (outcome.finished && leads) write_summary(outcome);
     ranks->meet();  // nobody leaves before everything is written
     return outcome;
@@ -685,35 +698,46 @@ struct Trainer::Impl {
   /// What is due after a step: at the end of an epoch the monitor and pictures, and checkpoints.
   void end_step(double loss) {
     const bool epoch_end = position.batch == 0, end = position.step == total_steps;
+    const int64_t epoch = position.epoch;
+    bool kept = true;
     if (epoch_end) {
       run_monitor();
       save_samples(position.epoch);
       log->write(fmt::format("epoch {} of {}: loss {:.4g}{}", position.epoch, config.train.epochs, loss,
                              std::isfinite(last_knn) ? fmt::format(", kNN {:.2f} %", 100 * last_knn) : ""));
-      observer.on_epoch(position.epoch, last_knn);
     }
     if (end || (epoch_end && position.epoch % config.checkpoint.every_epochs == 0) ||
         ranks->any(leads && seconds_since(last_checkpoint) > 60 * config.checkpoint.minutes)) {
-      save_sound();
+      kept = save_sound();
       last_checkpoint = Clock::now();
     }
+    // After saving: an observer may fail, and the epoch is not lost with it.
+    if (epoch_end && kept) observer.on_epoch(epoch, last_knn);
   }
 
-  /// Saves; a state that is not finite is never written over good ones, it counts as a fault of its step.
-  void save_sound() {
+  /// Saves; a state that is not finite is never written over good ones, it counts as a fault of its step:
+  /// false.
+  bool save_sound() {
     const auto s = snapshot();
     const auto bad = agree(unsound(s));
-    if (!bad) return save(s);
+    if (!bad) {
+      save(s);
+      return true;
+    }
     --position.step;
     roll_back(*bad);
+    return false;
   }
 
-  void save_interrupted() {
+  /// Saves where the run is stopped; false: this state is not sound, and the checkpoint before stays newest.
+  bool save_interrupted() {
     const auto s = snapshot();
-    if (const auto bad = agree(unsound(s)))
-      return warn(
-          fmt::format("{}: this state is not saved; the run goes on from the checkpoint before", *bad));
-    save(s);
+    const auto bad = agree(unsound(s));
+    if (bad)
+      warn(fmt::format("{}: this state is not saved; the run goes on from the checkpoint before", *bad));
+    else
+      save(s);
+    return !bad;
   }
 
   void write_metrics(const StepReport& r, std::optional<double> spread) {

@@ -36,6 +36,7 @@ struct TrainerOptions {
                                                  const methods::MethodContext&)>
       make_method = methods::make_method;
   methods::SamplerMaker make_sampler = ebm::make_sampler;  ///< likewise
+  bool own_sampler = false;  ///< make_sampler is from outside: a run that has begun with it goes on with one
 };
 
 /// What one step did.
@@ -62,6 +63,7 @@ class Observer {
 /// How a run ended.
 struct Outcome {
   bool finished = false;  ///< false: interrupted, resumable
+  bool saved = true;      ///< false: the last state was not sound; it goes on from the checkpoint before
   run::Position position;
   double loss = 0;
 };

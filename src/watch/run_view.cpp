@@ -339,7 +339,7 @@ bool RunView::read_log() {
   if (now == log_stamp_) return false;
   log_stamp_ = now;
   warnings_.clear();
-  said_stopped_ = false;
+  said_stopped_ = said_unsaved_ = false;
   const auto text = read_part(folder_.log(), now.size > kTail ? now.size - kTail : 0, kTail);
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
@@ -349,6 +349,7 @@ bool RunView::read_log() {
     if (said.starts_with("warning: "))
       warnings_.push_back({"warning", line.substr(0, gap) + " " + said.substr(9), 0});
     said_stopped_ = said.starts_with("stopped at ");
+    said_unsaved_ = said_stopped_ && said.ends_with("; goes on from the checkpoint before");
   }
   if (warnings_.size() > 50) warnings_.erase(warnings_.begin(), warnings_.end() - 50);
   return true;
@@ -458,8 +459,10 @@ json RunView::status() const {
   }
   std::string why;
   if (state_ == State::kStopped)
-    why = said_stopped_ ? "It was stopped; everything is saved."
-                        : "Nothing is training in this folder: it crashed, was killed, or is a copy.";
+    why = said_unsaved_
+              ? "It was stopped in a state that is not sound; it goes on from the checkpoint before."
+          : said_stopped_ ? "It was stopped; everything is saved."
+                          : "Nothing is training in this folder: it crashed, was killed, or is a copy.";
   if (state_ == State::kGaveUp && !incidents_.empty()) why = incidents_.back().text;
   json out = {{"id", id_},
               {"name", name_},

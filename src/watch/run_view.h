@@ -136,7 +136,7 @@ class RunView {
   std::optional<run::Config> config_;
   std::string config_problem_;
   nlohmann::json summary_;
-  bool said_stopped_ = false, gave_up_ = false;
+  bool said_stopped_ = false, said_unsaved_ = false, gave_up_ = false;
   std::vector<int64_t> samples_;
   State state_ = State::kStarting;
   std::chrono::steady_clock::time_point grew_{};

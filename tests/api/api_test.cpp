@@ -18,6 +18,7 @@ namespace {
 
 using ebclr::testing::TempDir;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 /// Seconds of work: a narrow encoder on the built-in shapes.
 ebclr::Configuration tiny() {
@@ -337,7 +338,7 @@ TEST(Api, AMetricMayNotReplaceAKeyOfTheLog) {
   std::ifstream log(dir.path() / "run/metrics.jsonl");
   std::string line;
   ASSERT_TRUE(std::getline(log, line));
-  std::set<std::string> keys = {"event", "knn"};
+  std::set<std::string> keys = {"event", "knn", "output_norm"};
   const std::regex key("\"(\\w+)\":");
   for (std::sregex_iterator i(line.begin(), line.end(), key), end; i != end; ++i) keys.insert((*i)[1]);
   EXPECT_EQ(keys.erase("pull"), 1u);
@@ -361,16 +362,56 @@ TEST(Api, AMetricMayNotReplaceAKeyOfTheLog) {
   }
 }
 
-TEST(Api, TrainsWithASamplerFromOutsideOnImagesInMemory) {
-  struct Stay : ebclr::Sampler {
-    int runs = 0;
-    ebclr::SamplerResult run(ebclr::Energy& energy, const torch::Tensor& start, const torch::Tensor&,
-                             ebclr::Noise& noise) override {
-      ++runs;
-      EXPECT_EQ(energy.evaluate(start).energy.size(0), start.size(0));
-      return {start + 0.01 * noise.draw(start), {}};
+TEST(Api, WhatAMethodCannotMeasureIsNoFault) {
+  struct Unsure : ebclr::Method {
+    ebclr::StepResult step(ebclr::Networks& networks, const ebclr::Step& s) override {
+      const auto f = networks.encode(s.view1);
+      return {f.pow(2).mean(), {{"accuracy", NAN}, {"sure", 1}, {"far", INFINITY}}, {}};
     }
   };
+  TempDir dir;
+  auto options = into(dir.path() / "run");
+  options.method = std::make_shared<Unsure>();
+  EXPECT_TRUE(ebclr::Training(tiny(), options).run().finished);
+  std::ifstream log(dir.path() / "run/metrics.jsonl");
+  int lines = 0;
+  for (std::string line; std::getline(log, line); ++lines) {
+    EXPECT_THAT(line, HasSubstr("\"sure\":1"));
+    for (const char* absent : {"accuracy", "far", "spread", "rollback\""})
+      EXPECT_THAT(line, Not(HasSubstr(absent))) << "nothing was projected, nothing else measured";
+  }
+  EXPECT_EQ(lines, 4);
+}
+
+/// Leaves chains where they are, but for a little noise.
+struct Stay : ebclr::Sampler {
+  int runs = 0;
+  ebclr::SamplerResult run(ebclr::Energy& energy, const torch::Tensor& start, const torch::Tensor&,
+                           ebclr::Noise& noise) override {
+    ++runs;
+    EXPECT_EQ(energy.evaluate(start).energy.size(0), start.size(0));
+    return {start + 0.01 * noise.draw(start), {}};
+  }
+};
+
+TEST(Api, ARunGoesOnWithTheKindOfSamplerThatItBeganWith) {
+  TempDir dir;
+  for (const bool own : {true, false}) {
+    auto options = into(dir.path() / (own ? "own" : "ours"));
+    options.sampler = own ? std::make_shared<Stay>() : nullptr;
+    ebclr::Training(tiny(), options).run();
+    options.resume = true;
+    const auto longer = ebclr::Configuration().set("train.epochs", 2);
+    options.sampler = own ? nullptr : std::make_shared<Stay>();
+    EXPECT_THAT(error_of([&] { ebclr::Training(longer, options); }),
+                HasSubstr(own ? "a sampler of another program; resume it there"
+                              : "resume it without TrainingOptions::sampler"));
+    options.sampler = own ? std::make_shared<Stay>() : nullptr;
+    EXPECT_TRUE(ebclr::Training(longer, options).run().finished);
+  }
+}
+
+TEST(Api, TrainsWithASamplerFromOutsideOnImagesInMemory) {
   TempDir dir;
   auto sampler = std::make_shared<Stay>();
   auto options = into(dir.path() / "run");

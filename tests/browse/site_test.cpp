@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <future>
@@ -12,6 +14,7 @@
 #include <set>
 #include <span>
 #include <stdexcept>
+#include <thread>
 
 #include "../index/made.h"
 #include "browse/classes.h"
@@ -49,14 +52,20 @@ TEST(Classes, SaysWhatIsWrong) {
       core::ExitCode::kUsage, [] { classes_of("path,predicted\n\"a,b\n"); }, "not closed");
 }
 
+bool stays() {
+  return false;
+}
+
 TEST(LateAnswer, IsMadeOnceByWhoeverAsksFirst) {
   LateAnswer answer;
-  EXPECT_THROW(answer.get([]() -> std::string { throw std::runtime_error("not now"); }), std::runtime_error);
+  EXPECT_THROW(answer.get([](const auto&) -> std::string { throw std::runtime_error("not now"); }, stays),
+               std::runtime_error);
   int made = 0;
-  std::vector<std::future<std::string>> asked;
+  std::vector<std::future<std::optional<std::string>>> asked;
   for (int i = 0; i < 4; ++i)
-    asked.push_back(std::async(std::launch::async,
-                               [&] { return answer.get([&] { return fmt::format("{}", ++made); }); }));
+    asked.push_back(std::async(std::launch::async, [&] {
+      return answer.get([&](const auto&) { return fmt::format("{}", ++made); }, stays);
+    }));
   for (auto& a : asked) EXPECT_EQ(a.get(), "1");
 }
 
@@ -65,18 +74,93 @@ TEST(LateAnswer, KeepsNobodyWaitingWhoAsksForSomethingElse) {
   Pictures sheets(2);
   std::promise<void> begun, enough;
   auto search = std::async(std::launch::async, [&] {
-    return copies.get([&] {
-      begun.set_value();
-      enough.get_future().wait();
-      return std::string("copies");
-    });
+    return copies.get(
+        [&](const auto&) {
+          begun.set_value();
+          enough.get_future().wait();
+          return std::string("copies");
+        },
+        stays);
   });
   begun.get_future().wait();
-  EXPECT_EQ(strangers.get([] { return std::string("strangers"); }), "strangers");
+  EXPECT_EQ(strangers.get([](const auto&) { return std::string("strangers"); }, stays), "strangers");
   sheets.keep(0, "sheet");
   EXPECT_EQ(sheets.find(0), "sheet");
   enough.set_value();
   EXPECT_EQ(search.get(), "copies");
+}
+
+/// Work that goes on until it may finish or is not wanted, and clients that ask for it.
+struct Work {
+  explicit Work(LateAnswer::Clock::duration patience) : answer(patience) {}
+  std::future<std::optional<std::string>> asked_by(const std::atomic<bool>& gone) {
+    return std::async(std::launch::async, [this, &gone] {
+      return answer.get([this](const auto& stop) { return made(stop); }, [&gone] { return gone.load(); });
+    });
+  }
+  std::string made(const LateAnswer::Stop& stop) {
+    begun = true;
+    while (!enough) {
+      if (stop()) throw std::runtime_error("not wanted");
+      std::this_thread::yield();
+    }
+    return "made";
+  }
+  void wait_until_begun() const {
+    while (!begun) std::this_thread::yield();
+  }
+
+  LateAnswer answer;
+  std::atomic<bool> begun{false}, enough{false};
+};
+
+TEST(LateAnswer, WhoHasGoneDoesNotWait) {
+  Work work(std::chrono::hours(1));
+  const std::atomic<bool> here{false}, gone{true};
+  auto first = work.asked_by(here);
+  work.wait_until_begun();
+  EXPECT_EQ(work.asked_by(gone).get(), std::nullopt);
+  work.enough = true;
+  EXPECT_EQ(first.get(), "made");
+}
+
+TEST(LateAnswer, WorkThatNobodyWaitsForEnds) {
+  Work work(std::chrono::milliseconds(1));
+  std::atomic<bool> gone{false};
+  auto first = work.asked_by(gone);
+  work.wait_until_begun();
+  gone = true;
+  EXPECT_EQ(first.get(), std::nullopt);
+  work.enough = true;
+  gone = false;
+  EXPECT_EQ(work.asked_by(gone).get(), "made") << "and is begun anew by the next";
+}
+
+TEST(LateAnswer, WorkGoesOnForWhoStillWaits) {
+  Work work(std::chrono::milliseconds(1));
+  std::atomic<bool> gone{false};
+  std::atomic<int> looks{0};
+  auto first = work.asked_by(gone);
+  work.wait_until_begun();
+  auto second = std::async(std::launch::async, [&] {
+    return work.answer.get([](const auto&) { return std::string("made again"); },
+                           [&] { return ++looks, false; });
+  });
+  while (looks == 0) std::this_thread::yield();  // it has found the work going on
+  gone = true;
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  work.enough = true;
+  EXPECT_EQ(second.get(), "made");
+}
+
+TEST(LateAnswer, EndsAtOnceWithTheServer) {
+  Work work(std::chrono::hours(1));
+  const std::atomic<bool> here{false};
+  auto first = work.asked_by(here), second = work.asked_by(here);
+  work.wait_until_begun();
+  work.answer.end();
+  EXPECT_EQ(first.get(), std::nullopt);
+  EXPECT_EQ(second.get(), std::nullopt);
 }
 
 TEST(Pictures, OneThatWasMadeTwiceCountsOnce) {
@@ -194,6 +278,13 @@ TEST(Site, TheMapSaysWhereOnTheSheetsAnImageIs) {
       EXPECT_NEAR(pixels.row(k / 16 * 48 + 24)[3 * (k % 16 * 48 + 24)], Served::shade(i), 6) << "image " << i;
     }
   }
+}
+
+TEST(Site, TheMapIsGivenUpWhenItsProgressThrows) {
+  testing::TempDir dir;
+  index::write_index(dir / "a.idx", index::made(20, 8));
+  const SiteOptions options{.progress = [](double) { throw std::runtime_error("Ctrl-C"); }};
+  EXPECT_THROW(Site(index::Index::open(dir / "a.idx"), options), std::runtime_error);
 }
 
 TEST(Site, RefusesAWeakTokenBeforeItLaysOutTheMap) {

@@ -1,8 +1,11 @@
 #include "core/file_lock.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <functional>
 #include <thread>
 
 #include "expect_error.h"
@@ -19,6 +22,54 @@ TEST(FileLock, OneHolderAtATime) {
   EXPECT_TRUE(FileLock::try_take(dir / "other", "test"));
   first.reset();
   EXPECT_TRUE(FileLock::try_take(dir / "lock", "test"));
+}
+
+/// A child that lives until the test is over, with a copy of everything that this process has open.
+class ForkedChild {
+ public:
+  explicit ForkedChild(const std::function<void()>& first) {
+    EXPECT_EQ(::pipe(ends_), 0);
+    pid_ = ::fork();
+    if (pid_ > 0) return;
+    ::close(ends_[1]);
+    first();
+    char end = 0;
+    ::_exit(::read(ends_[0], &end, 1) == 0 ? 0 : 1);
+  }
+  ~ForkedChild() {
+    ::close(ends_[1]);
+    ::close(ends_[0]);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  ForkedChild(const ForkedChild&) = delete;
+  ForkedChild& operator=(const ForkedChild&) = delete;
+
+ private:
+  int ends_[2] = {-1, -1};
+  pid_t pid_ = -1;
+};
+
+TEST(FileLock, AForkedChildDoesNotKeepIt) {
+  testing::TempDir dir;
+  auto first = FileLock::try_take(dir / "lock", "test");
+  const ForkedChild child([] {});
+  first.reset();
+  EXPECT_TRUE(FileLock::try_take(dir / "lock", "test"));
+}
+
+TEST(FileLock, AForkedChildDoesNotReleaseIt) {
+  testing::TempDir dir;
+  auto first = FileLock::try_take(dir / "lock", "test");
+  int told[2];
+  ASSERT_EQ(::pipe(told), 0);
+  const ForkedChild child([&] {
+    first.reset();
+    EXPECT_EQ(::write(told[1], "x", 1), 1);
+  });
+  char word = 0;
+  ASSERT_EQ(::read(told[0], &word, 1), 1);
+  EXPECT_FALSE(FileLock::try_take(dir / "lock", "test"));
+  for (const int end : told) ::close(end);
 }
 
 TEST(FileLock, WaitingSaysSoAndEndsWhenTheLockIsFree) {

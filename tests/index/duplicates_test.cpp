@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 
+#include "expect_error.h"
 #include "made.h"
 #include "temp_dir.h"
 
@@ -48,6 +50,22 @@ TEST(Duplicates, CopiesAgreeAndOthersDoNot) {
   const auto grey = torch::full({kSmallSide, kSmallSide}, 90, torch::kUInt8);
   EXPECT_GT(agree(grey, grey + 1), 0.99);
   EXPECT_LT(agree(grey, scene(1)), 0);
+}
+
+TEST(Duplicates, TheSearchIsGivenUp) {
+  testing::TempDir dir;
+  auto c = made(60, 16);
+  write_index(dir / "a.idx", c);
+  const auto index = Index::open(dir / "a.idx");
+  // Asked first while neighbours are looked for, then while pairs are compared.
+  for (const int patience : {1, 2}) {
+    std::atomic<int> asked{0};
+    testing::expect_error(
+        core::ExitCode::kInterrupted,
+        [&] { find_duplicates(index, {.similarity = -1, .stop = [&] { return ++asked >= patience; }}); },
+        "interrupted");
+    EXPECT_GE(asked, patience);
+  }
 }
 
 TEST(Duplicates, GroupsHoldCopiesAndNothingElse) {

@@ -21,6 +21,14 @@ grep -q '^table1 ' list.txt || fail "no table1 in the list"
 grep -q '2 to do (0 done, 0 cannot run)' plan.txt || fail "plan: $(cat plan.txt)"
 [ ! -e reproduction/runs ] || fail "a plan ran something"
 
+# Workers in this folder: others may be at a study of their own on this machine.
+own_workers() {
+  local pid
+  for pid in $(pgrep -f "reproduce-worker reproduction/workers"); do
+    [ "$(readlink "/proc/$pid/cwd")" != "$WORK" ] || echo "$pid"
+  done
+}
+
 # Killed outright in the middle of a run: the worker goes too, and the same command goes on.
 "$EBCLR" reproduce mine.yaml --scale tiny >/dev/null 2>&1 &
 parent=$!
@@ -31,7 +39,7 @@ done
 kill -9 $parent
 wait $parent 2>/dev/null || true
 for _ in $(seq 100); do
-  pids=$(pgrep -f "reproduce-worker reproduction/workers" || true)
+  pids=$(own_workers)
   [ -z "$pids" ] && break
   sleep 0.1
 done

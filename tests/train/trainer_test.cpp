@@ -12,6 +12,7 @@
 #include "expect_error.h"
 #include "newest.h"
 #include "temp_dir.h"
+#include "train/metrics_log.h"
 
 namespace ebclr::train {
 namespace {
@@ -22,10 +23,14 @@ struct Watcher : Observer {
   std::vector<std::string> warnings, notes;
   std::vector<StepReport> reports;
   std::function<void(const StepReport&)> on;
+  std::function<void(int64_t)> at_epoch;
   void on_step(const StepReport& r) override {
     losses.push_back(r.loss);
     reports.push_back(r);
     if (on) on(r);
+  }
+  void on_epoch(int64_t epoch, double) override {
+    if (at_epoch) at_epoch(epoch);
   }
   void on_warning(const std::string& text) override { warnings.push_back(text); }
   void on_note(const std::string& text) override { notes.push_back(text); }
@@ -399,6 +404,83 @@ TEST(Trainer, MonitorChangesNothing) {
     for (const auto& [name, t] : snapshot->tensors.tensors)
       EXPECT_TRUE(torch::equal(t, without.at(name, "a"))) << name;
   }
+}
+
+// Whoever is told of an epoch may fail over it (a pipe without a reader), and finds it saved.
+TEST(Trainer, AnEpochIsSavedBeforeItIsTold) {
+  testing::TempDir dir;
+  Watcher watcher;
+  watcher.at_epoch = [](int64_t epoch) {
+    if (epoch == 2) throw std::runtime_error("nobody listens");
+  };
+  {
+    Trainer trainer({.folder = {dir / "run"}, .config = small("simclr")}, images(), watcher);
+    EXPECT_THROW(trainer.run(kGoOn), std::runtime_error);
+  }
+  std::vector<std::string> notes;
+  EXPECT_EQ(testing::read_newest(run::RunFolder{dir / "run"}.checkpoints(), notes)->position.epoch, 2);
+}
+
+TEST(Trainer, AStopInAStateThatIsNotSoundSaysWhatIsSaved) {
+  testing::TempDir dir;
+  Watcher watcher;
+  std::atomic<bool> stop{false};
+  {
+    Trainer trainer({.folder = {dir / "run"}, .config = small()}, images(), watcher);
+    watcher.on = [&](const StepReport& r) {
+      if (r.position.step != 8) return;
+      trainer.method().buffer()->chains().fill_(NAN);
+      stop = true;
+    };
+    const auto outcome = trainer.run(stop);
+    EXPECT_FALSE(outcome.finished);
+    EXPECT_FALSE(outcome.saved);
+  }
+  const run::RunFolder folder{dir / "run"};
+  const auto log = core::read_text(folder.log(), "test");
+  EXPECT_NE(log.find("stopped at step 8 of 18; goes on from the checkpoint before"), std::string::npos)
+      << log;
+  EXPECT_EQ(log.find("everything is saved"), std::string::npos) << log;
+  std::vector<std::string> notes;
+  EXPECT_EQ(testing::read_newest(folder.checkpoints(), notes)->position.step, 6);
+}
+
+double summary_knn(const fs::path& folder) {
+  const auto j = nlohmann::json::parse(core::read_text(run::RunFolder{folder}.summary(), "test"));
+  return j.value("knn", -1.0);
+}
+
+TEST(Trainer, TheSummaryKeepsTheAccuracyOfBeforeAnInterruption) {
+  testing::TempDir dir;
+  const auto config = small("simclr", {{"monitor.knn_every", "2"}});
+  std::atomic<bool> stop{false};
+  {
+    Watcher watcher;
+    watcher.on = [&](const StepReport& r) { stop = r.position.step == 14; };
+    Trainer trainer({.folder = {dir / "run"}, .config = config}, images(), watcher);
+    trainer.set_monitor([] { return 0.75; });
+    EXPECT_FALSE(trainer.run(stop).finished);
+  }
+  train_in(dir / "run", config, true);
+  EXPECT_EQ(summary_knn(dir / "run"), 0.75);
+}
+
+TEST(Trainer, ARollBackTakesLaterAccuraciesAlong) {
+  MonitorScores scores;
+  EXPECT_TRUE(std::isnan(scores.last()));
+  scores.see("knn", 6, 0.25);
+  scores.see("knn", 12, 0.5);
+  scores.see("rollback", 6, 0);
+  EXPECT_EQ(scores.last(), 0.25);
+  const auto kept = keep_lines(
+      R"({"event":"knn","step":6,"rollbacks":0,"knn":0.5}
+{"event":"knn","step":12,"rollbacks":0,"knn":0.75}
+{"event":7,"step":12,"rollbacks":0}
+{"event":"rollback","step":6,"rollbacks":1}
+{"event":"knn","step":12,"rollbacks":1,"knn":0.875}
+)",
+      1, 8);
+  EXPECT_EQ(kept.scores.last(), 0.5) << "that of step 12 went with the roll-back, the other is past step 8";
 }
 
 // As of an encoder whose features are not finite: what becomes of the run is the guard's to say.

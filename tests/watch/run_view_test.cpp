@@ -170,6 +170,10 @@ TEST_F(Watched, KnowsHowItIsGoing) {
   append(folder / "train.log", "2026-01-01T00:01:00Z  stopped at step 50; everything is saved\n");
   look(later);
   EXPECT_THAT(later.status()["why"].get<std::string>(), HasSubstr("everything is saved"));
+  append(folder / "train.log",
+         "2026-01-01T00:02:00Z  stopped at step 50 of 200; goes on from the checkpoint before\n");
+  look(later);
+  EXPECT_THAT(later.status()["why"].get<std::string>(), HasSubstr("goes on from the checkpoint before"));
   look(view);
   EXPECT_EQ(view.status()["state"], "stopped");
   write("{\"event\":\"gave_up\",\"step\":50,\"rollbacks\":3,\"reason\":\"the gap ran away\"}\n");
