@@ -235,8 +235,7 @@ void Page::table(const Table& table) {
       const Cell cell = c < row.size() ? row[c] : Cell{};
       std::string classes = right[c] ? "n" : "";
       if (characters(cell.text) > (c == 0 ? 28 : 20)) classes += classes.empty() ? "w" : " w";
-      if (cell.tone != Tone::kPlain)
-        (classes += classes.empty() ? "" : " ") += tone_class(cell.tone);
+      if (cell.tone != Tone::kPlain) (classes += classes.empty() ? "" : " ") += tone_class(cell.tone);
       body_ += c == 0 ? "<th scope=\"row\"" : "<td";
       if (!classes.empty()) body_ += fmt::format(" class=\"{}\"", classes);
       if (!cell.hint.empty()) body_ += fmt::format(" title=\"{}\"", escape(cell.hint));

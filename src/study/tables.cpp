@@ -261,9 +261,11 @@ Table budget_table(const Results& r, const std::string& judge) {
     t.rows.push_back(std::move(line));
   }
   t.caption = fmt::format(
-      "{} when all rows of a column spend the same, as much as the cheapest of them spent in all (the dearest "
+      "{} when all rows of a column spend the same, as much as the cheapest of them spent in all (the "
+      "dearest "
       "of its seeds): the last checkpoint within it, or over it by at most 2 % of forward-units or 5 % of "
-      "seconds; mean over seeds ± half of its 95 % interval, in brackets how much of the budget the seed that "
+      "seconds; mean over seeds ± half of its 95 % interval, in brackets how much of the budget the seed "
+      "that "
       "spent least had spent there. A row that is cut short has not come to the end of its schedule. Seconds "
       "are those of the machines that trained, at the pace of a row's quickest seed",
       judge_label(judge));
