@@ -209,6 +209,7 @@ int64_t make_index(const std::filesystem::path& run, const std::filesystem::path
   if (interrupt) std::rethrow_exception(interrupt);
   constexpr size_t kNamed = 10;
   for (size_t i = 0; i < std::min(kNamed, r.unreadable.size()); ++i) warn("left out: " + r.unreadable[i]);
+  for (size_t i = 0; i < std::min(kNamed, r.unseen.size()); ++i) warn(r.unseen[i]);
   if (r.unreadable.size() > kNamed) warn(fmt::format("left out: {} more", r.unreadable.size() - kNamed));
   return r.kept + r.added;
 }

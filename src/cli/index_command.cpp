@@ -23,12 +23,21 @@
 namespace ebclr::cli {
 namespace {
 
+namespace fs = std::filesystem;
+
 struct IndexArgs {
   std::string folder, data, out, checkpoint = "last", data_root;
   int64_t image_size = 0, references = 512;
   bool fresh = false, json = false;
   RuntimeOptions runtime;
 };
+
+void name_some(const std::string& what, const std::vector<std::string>& lines) {
+  constexpr size_t kNamed = 10;
+  for (size_t i = 0; i < std::min(lines.size(), kNamed); ++i)
+    say("note: {}{}\n", what, core::one_line(lines[i]));
+  if (lines.size() > kNamed) say("note: and {} more\n", lines.size() - kNamed);
+}
 
 void make_index(const IndexArgs& a) {
   core::check_writable(a.out, "index");  // before anything takes time
@@ -59,12 +68,12 @@ void make_index(const IndexArgs& a) {
                                               {"changed", r.changed},
                                               {"removed", r.removed},
                                               {"unreadable", r.unreadable},
+                                              {"unseen", r.unseen},
                                               {"graph", r.graph}}
                            .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
-    for (size_t i = 0; i < std::min<size_t>(r.unreadable.size(), 10); ++i)
-      say("note: left out: {}\n", core::one_line(r.unreadable[i]));
-    if (r.unreadable.size() > 10) say("note: and {} more\n", r.unreadable.size() - 10);
+    name_some("left out: ", r.unreadable);
+    name_some("", r.unseen);
     fmt::print("{}: {} images ({} kept, {} added, {} of them changed, {} removed, {} unreadable){}\n", a.out,
                r.kept + r.added, r.kept, r.added, r.changed, r.removed, r.unreadable.size(),
                r.graph ? ", with a graph for fast search" : "");
@@ -116,10 +125,15 @@ void run_search(const SearchArgs& a) {
   for (const auto& h : hits)
     fmt::print("{:.4f}  {}{}\n", h.similarity, core::one_line(idx.path(h.row)),
                is_gone(h.row) ? "  (gone)" : "");
-  for (const auto row : gone)
-    fmt::print(stderr, "note: {} is gone since it was indexed; renew: ebclr index {} --data {} --out {}\n",
-               core::one_line(idx.path(row)), command_word(idx.info().run), command_word(idx.info().folder),
-               command_word(a.index));
+  for (const auto row : gone) {
+    // What a link leads to may only be away: an index keeps it as long as the link is there.
+    std::error_code ec;
+    const bool link = fs::is_symlink(fs::path(idx.info().folder) / idx.path(row), ec);
+    fmt::print(stderr, "note: {} {}; {}: ebclr index {} --data {} --out {}\n", core::one_line(idx.path(row)),
+               link ? "leads nowhere now" : "is gone since it was indexed",
+               link ? "remove the link and renew" : "renew", command_word(idx.info().run),
+               command_word(idx.info().folder), command_word(a.index));
+  }
   if (!a.sheet.empty()) fmt::print("wrote {}\n", a.sheet);
 }
 

@@ -182,10 +182,9 @@ class TimeEstimate {
 void print_plan(const study::Plan& plan, TimeEstimate& estimate, int jobs) {
   double all_units = 0, seconds = 0;
   size_t done = 0, blocked = 0;
-  fmt::print("{}: {} at scale {}, {} seed{}, {} runs\n\n", plan.study.name, plan.study.title, plan.scale,
-             plan.seeds, plan.seeds == 1 ? "" : "s", plan.runs.size());
-  fmt::print("  {:<38} {:>7} {:>7} {:>6} {:>14}  {}\n", "run", "images", "epochs", "batch", "forward-units",
-             "");
+  say_out("{}: {} at scale {}, {} seed{}, {} runs\n\n", plan.study.name, plan.study.title, plan.scale,
+          plan.seeds, plan.seeds == 1 ? "" : "s", plan.runs.size());
+  say_out("  {:<38} {:>7} {:>7} {:>6} {:>14}  {}\n", "run", "images", "epochs", "batch", "forward-units", "");
   for (const auto& r : plan.runs) {
     std::string state;
     if (study::complete(r, study::read_findings(r))) {
@@ -200,14 +199,13 @@ void print_plan(const study::Plan& plan, TimeEstimate& estimate, int jobs) {
       all_units += r.forward_units;
       state = "about " + core::human_seconds(s);
     }
-    fmt::print("  {:<38} {:>7} {:>7} {:>6} {:>14}  {}\n", r.title, r.images, r.config.train.epochs,
-               r.config.train.batch_size, units(r.forward_units), state);
+    say_out("  {:<38} {:>7} {:>7} {:>6} {:>14}  {}\n", r.title, r.images, r.config.train.epochs,
+            r.config.train.batch_size, units(r.forward_units), state);
   }
-  fmt::print("\n  {} to do ({} done, {} cannot run): {} forward-units, about {}\n\n",
-             plan.runs.size() - done - blocked, done, blocked, units(all_units),
-             core::human_seconds(seconds / std::max(1, jobs)));
-  if (plan.seeds < 2) fmt::print("  note: one seed decides no claim; ask for three with --seeds 3\n\n");
-  std::fflush(stdout);
+  say_out("\n  {} to do ({} done, {} cannot run): {} forward-units, about {}\n\n",
+          plan.runs.size() - done - blocked, done, blocked, units(all_units),
+          core::human_seconds(seconds / std::max(1, jobs)));
+  if (plan.seeds < 2) say_out("  note: one seed decides no claim; ask for three with --seeds 3\n\n");
 }
 
 /// One line for the whole plan on a terminal; a line per finished run elsewhere.
@@ -216,7 +214,8 @@ class PlanProgress {
   explicit PlanProgress(const study::Plan& plan)
       : plan_(plan), terminal_(::isatty(STDERR_FILENO) == 1), told_(plan.runs.size(), false) {
     for (const auto& r : plan.runs)
-      if (r.blocked.empty()) total_ += r.forward_units + r.judging_units;
+      if (r.blocked.empty() || study::complete(r, study::read_findings(r)))
+        total_ += r.forward_units + r.judging_units;
   }
   ~PlanProgress() { clear(); }
 
@@ -393,7 +392,8 @@ class Reproduction {
     if (part.runs.empty()) return;
     for (const auto& r : part.runs) {
       named_.insert(r.folder.filename().string());
-      if (!r.blocked.empty()) core::usage_error(kReproduce, fmt::format("{}: {}", r.title, r.blocked));
+      if (!r.blocked.empty() && !study::complete(r, study::read_findings(r)))
+        core::usage_error(kReproduce, fmt::format("{}: {}", r.title, r.blocked));
     }
     if (carry_out(part)) interrupt();
     for (const auto& f : failures_of(part)) failed_ += !f.empty();
@@ -406,10 +406,10 @@ class Reproduction {
                        {"run", r.folder.filename().string()},
                        {"title", r.title},
                        {"folder", r.folder.string()},
-                       {"state", !r.blocked.empty()                            ? "blocked"
-                                 : study::complete(r, study::read_findings(r)) ? "done"
-                                 : study::is_taken(r)                          ? "running"
-                                                                               : "to do"},
+                       {"state", study::complete(r, study::read_findings(r)) ? "done"
+                                 : !r.blocked.empty()                        ? "blocked"
+                                 : study::is_taken(r)                        ? "running"
+                                                                             : "to do"},
                        {"blocked", r.blocked},
                        {"images", r.images},
                        {"epochs", r.config.train.epochs},
@@ -477,11 +477,9 @@ class Reproduction {
         study::write_results(results, facts_of(a_, plan.study.name), fs::path(a_.out) / plan.study.name);
     const auto verdicts = study::judge_claims(results);
     if (!a_.json) {
-      for (const auto& v : verdicts)
-        fmt::print("{}\n  {}: {}\n", v.claim.says, study::name(v.ruling), v.reason);
-      fmt::print("\nwrote {}, {} and {}\n", written.html.string(), written.markdown.string(),
-                 written.csv.string());
-      std::fflush(stdout);
+      for (const auto& v : verdicts) say_out("{}\n  {}: {}\n", v.claim.says, study::name(v.ruling), v.reason);
+      say_out("\nwrote {}, {} and {}\n", written.html.string(), written.markdown.string(),
+              written.csv.string());
       return;
     }
     nlohmann::ordered_json j = {{"study", plan.study.name},      {"scale", plan.scale},

@@ -22,4 +22,11 @@ void say(fmt::format_string<A...> format, A&&... values) {
   say_to(stderr, fmt::format(format, std::forward<A>(values)...));
 }
 
+/// A result on standard output that is not the last word of a command; main says at the end what was not
+/// written.
+template <class... A>
+void say_out(fmt::format_string<A...> format, A&&... values) {
+  say_to(stdout, fmt::format(format, std::forward<A>(values)...));
+}
+
 }  // namespace ebclr::cli

@@ -233,10 +233,14 @@ std::optional<Parts> parts_of_list(const Listing& l, const ImageList& list) {
   return out;
 }
 
-// Labels are wanted, and those of new images are not taken: the user may not know that a split is kept.
-void note_unused(const Listing& l, Parts& parts) {
+// Labels are wanted, and those of images that are new to the list are not taken: the user may not know that a
+// split is kept.
+void note_unused(const Listing& l, const ImageList& list, Parts& parts) {
+  std::unordered_set<std::string> listed;
+  for (const auto& i : list.images) listed.insert(i.path);
   const auto unused = std::count_if(parts.rest.begin(), parts.rest.end(), [&](int64_t i) {
-    return l.labels.label[static_cast<size_t>(i)] != kNoLabel;
+    const auto file = static_cast<size_t>(i);
+    return l.labels.label[file] != kNoLabel && !listed.contains(l.files[file]);
   });
   if (unused > 0)
     parts.notes.push_back(fmt::format(
@@ -300,7 +304,7 @@ Parts make_parts(Listing& l, const SourceOptions& o, const LoadContext& context)
   if (auto known = context.list && !context.list->empty() ? parts_of_list(l, *context.list) : std::nullopt) {
     parts = std::move(*known);
     if (o.labelled) {
-      note_unused(l, parts);
+      note_unused(l, *context.list, parts);
       leave_out_unlabelled(l, parts);
     }
   } else if (splits) {

@@ -221,15 +221,26 @@ std::pair<torch::Tensor, torch::Tensor> hold_out(const torch::Tensor& labels,
   const auto total = static_cast<int64_t>(std::llround(fraction * static_cast<double>(first.size())));
   const auto counts = total > 0 ? proportional(images, total) : std::vector<int64_t>(images.size(), 0);
   std::vector<bool> held(first.size());
-  int64_t open = 0;  // what a class could not give in whole groups, the next one may
-  size_t c = 0;
-  for (const auto& [label, rows] : classes) {
-    open += counts[c++];
+  int64_t open = 0;  // what a class could not give in whole groups, others may
+  const auto take = [&](const std::vector<int64_t>& rows) {
     for (const int64_t r : rows) {
-      if (size[head(r)] > open) continue;
+      if (held[head(r)] || size[head(r)] > open) continue;
       open -= size[head(r)];
       held[head(r)] = true;
     }
+  };
+  size_t c = 0;
+  for (const auto& [label, rows] : classes) {
+    open += counts[c++];
+    take(rows);
+  }
+  for (const auto& [label, rows] : classes) take(rows);
+  // Where every picture has more copies than are wanted, the one with fewest is better than none.
+  if (open == total && total > 0 && heads.size() > 1) {
+    const auto fewest = *std::min_element(heads.begin(), heads.end(), [&](int64_t a, int64_t b) {
+      return size[static_cast<size_t>(a)] < size[static_cast<size_t>(b)];
+    });
+    held[static_cast<size_t>(fewest)] = true;
   }
   std::vector<int64_t> rest, out;
   for (size_t i = 0; i < first.size(); ++i) (held[first[i]] ? out : rest).push_back(static_cast<int64_t>(i));

@@ -343,15 +343,22 @@ void tell_unseen(const data::Found& found, const fs::path& root, const std::opti
       if (const auto path = old->path(row);
           (path == folder || path.starts_with(inside)) && !seen.contains(path))
         kept += places.try_emplace(std::string(path), Place{nullptr, row}).second;
-    report.unreadable.push_back(fmt::format(
-        "{}: a {} that could not be {}{}", folder, away ? "link" : "folder", away ? "followed" : "listed",
-        kept > 0 ? fmt::format("; {} image(s) of it stay as they were", kept) : ""));
+    auto line = fmt::format("{}: a {} that could not be {}", folder, away ? "link" : "folder",
+                            away ? "followed" : "listed");
+    if (kept > 0)
+      report.unseen.push_back(fmt::format("{}; {} image(s) of it stay as they were", line, kept));
+    else
+      report.unreadable.push_back(std::move(line));
   }
   for (const auto& p : found.problems) {
     const int64_t row = old && is_away(root / p.path) ? old->find(p.path) : -1;
-    if (row >= 0) places.try_emplace(p.path, Place{nullptr, row});
-    report.unreadable.push_back(
-        fmt::format("{}: {}{}", p.path, p.reason, row >= 0 ? "; it stays as it was" : ""));
+    auto line = fmt::format("{}: {}", p.path, p.reason);
+    if (row >= 0) {
+      places.try_emplace(p.path, Place{nullptr, row});
+      report.unseen.push_back(line + "; it stays as it was until the link is removed");
+    } else {
+      report.unreadable.push_back(std::move(line));
+    }
   }
 }
 

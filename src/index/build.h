@@ -53,6 +53,7 @@ torch::Tensor look_at_queries(const Looker& looker, const std::vector<std::strin
 struct BuildReport {
   int64_t kept = 0, added = 0, changed = 0, removed = 0;
   std::vector<std::string> unreadable;  ///< a line for each file and folder that could not be looked at
+  std::vector<std::string> unseen;      ///< the same of those whose images stay as they were
   bool stopped = false;                 ///< interrupted: the index holds what was done
   bool graph = false;
 };

@@ -69,15 +69,19 @@ class Tally {
     }
     if (!fails.empty()) {
       v.ruling = Ruling::kNotSupported;
-      v.reason = fmt::format("fails in {} of {} comparisons: {}", fails.size(), all_.size(), some(fails));
+      v.reason = all_.size() == 1 ? "fails: " + some(fails)
+                                  : fmt::format("fails in {} of {} comparisons: {}", fails.size(),
+                                                all_.size(), some(fails));
     } else if (!open.empty()) {
-      v.reason =
-          fmt::format("holds in {} of {} comparisons; open: {}", holds.size(), all_.size(), some(open));
+      v.reason = all_.size() == 1 ? "open: " + some(open)
+                                  : fmt::format("holds in {} of {} comparisons; open: {}", holds.size(),
+                                                all_.size(), some(open));
     } else if (not_run > 0) {
       v.reason = fmt::format("holds in {} of {} comparisons: {}", holds.size(), all_.size(), some(holds));
     } else {
       v.ruling = Ruling::kSupported;
-      v.reason = fmt::format("holds in all {} comparisons: {}", all_.size(), some(holds));
+      v.reason = all_.size() == 1 ? "holds: " + some(holds)
+                                  : fmt::format("holds in all {} comparisons: {}", all_.size(), some(holds));
     }
     return v;
   }

@@ -362,9 +362,9 @@ struct Trainer::Impl {
     s.small = {{"method", method->small_state()},
                {"lr_scale", guard->lr_scale()},
                {"guard", guard->state()},
-               {"image", {images->channels(), images->height(), images->width()}}};
+               {"image", {images->channels(), images->height(), images->width()}},
+               {kOwnSampler, options.own_sampler}};
     if (!labels.empty()) s.small["labels"] = labels;
-    if (options.own_sampler) s.small[kOwnSampler] = true;
     for (auto& [name, tensor] : method->state())
       s.tensors.tensors[run::kMethodPrefix + name] = tensor.detach();
     optimizer->save(s.tensors);
@@ -387,7 +387,8 @@ struct Trainer::Impl {
       core::usage_error("train", fmt::format("{}: was made with another number of images than the {} of {}; "
                                              "put them back or start a new run",
                                              where, images->size(), images->name));
-    if (const bool own = says(kOwnSampler, true); own != options.own_sampler)
+    // Checkpoints of earlier versions do not say.
+    if (const bool own = says(kOwnSampler, true); s.small.contains(kOwnSampler) && own != options.own_sampler)
       core::usage_error(
           "train",
           fmt::format("{}: its chains are moved by {}", where,

@@ -85,6 +85,34 @@ TEST(HoldOut, IsStratifiedDisjointAndComplete) {
   EXPECT_THROW(hold_out(set, std::nan(""), 3), core::Error);
 }
 
+/// Numbers of the first of each group of copies: `groups` has the size of each, one after the other.
+std::vector<size_t> copies(const std::vector<size_t>& groups) {
+  std::vector<size_t> first;
+  for (const size_t n : groups) first.insert(first.end(), n, first.size());
+  return first;
+}
+
+TEST(HoldOut, CopiesDoNotChangeTheShareWhereOthersFit) {
+  // Fifteen pictures twice in one class, three pictures ten times in another: 6 of 60 are three pairs.
+  std::vector<size_t> groups(15, 2);
+  groups.insert(groups.end(), 3, 10);
+  const auto labels = torch::cat({torch::zeros({30}, torch::kInt64), torch::ones({30}, torch::kInt64)});
+  for (const uint64_t seed : {0, 1, 2}) {
+    const auto held = hold_out(labels, copies(groups), 0.1, seed).second;
+    EXPECT_EQ(held.numel(), 6) << seed;
+    EXPECT_LT(held.max().item<int64_t>(), 30);
+  }
+}
+
+TEST(HoldOut, WhereEveryPictureHasMoreCopiesThanAreWantedOneIsHeldOut) {
+  const auto labels = torch::zeros({24}, torch::kInt64);
+  const auto [rest, held] = hold_out(labels, copies({5, 4, 5, 5, 5}), 0.1, 3);
+  EXPECT_EQ(held.numel(), 4);
+  EXPECT_EQ(held[0].item<int64_t>(), 5) << "that with fewest copies";
+  EXPECT_EQ(rest.numel(), 20);
+  EXPECT_EQ(hold_out(labels, copies({24}), 0.1, 3).second.numel(), 0) << "one picture: nothing would be left";
+}
+
 TEST(Select, KeepsFilesAndCoarseLabelsTogether) {
   auto set = numbered({0, 1, 0, 1}, 2);
   set.coarse_labels = torch::tensor({5, 6, 7, 8}, torch::kInt64);
