@@ -26,8 +26,8 @@ namespace py = pybind11;
 namespace ebclr::python {
 namespace {
 
-constexpr int64_t kMostSamples =
-    1 << 20;  // of one call: at 32 x 32 they take 12 GB, and their noise and gradients as much
+// Of one call: at 32 x 32 they take 12 GB, and their noise and gradients as much each.
+constexpr int64_t kMostSamples = 1 << 20;
 
 engine::Placement placement(const std::string& name, int threads) {
   engine::Placement p;
@@ -209,8 +209,8 @@ int64_t make_index(const std::filesystem::path& run, const std::filesystem::path
   if (interrupt) std::rethrow_exception(interrupt);
   constexpr size_t kNamed = 10;
   for (size_t i = 0; i < std::min(kNamed, r.unreadable.size()); ++i) warn("left out: " + r.unreadable[i]);
-  for (size_t i = 0; i < std::min(kNamed, r.unseen.size()); ++i) warn(r.unseen[i]);
   if (r.unreadable.size() > kNamed) warn(fmt::format("left out: {} more", r.unreadable.size() - kNamed));
+  for (size_t i = 0; i < std::min(kNamed, r.unseen.size()); ++i) warn(r.unseen[i]);
   return r.kept + r.added;
 }
 

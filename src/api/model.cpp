@@ -27,8 +27,8 @@ engine::Placement placement(torch::Device device, Engine engine) {
 namespace {
 
 constexpr int64_t kBatch = 256;  // changes speed and memory only
-constexpr int64_t kMostSamples =
-    1 << 20;  // of one call: at 32 x 32 they take 12 GB, and their noise and gradients as much
+// Of one call: at 32 x 32 they take 12 GB, and their noise and gradients as much each.
+constexpr int64_t kMostSamples = 1 << 20;
 // Networks read [-1, 1]. Augmented images and chains step over a little; pixels of 0..255 are far away.
 constexpr double kFarthest = 16;
 

@@ -179,6 +179,10 @@ class TimeEstimate {
   std::map<std::string, double> unit_;
 };
 
+bool is_done(const study::RunSpec& run) {
+  return study::complete(run, study::read_findings(run));
+}
+
 void print_plan(const study::Plan& plan, TimeEstimate& estimate, int jobs) {
   double all_units = 0, seconds = 0;
   size_t done = 0, blocked = 0;
@@ -187,7 +191,7 @@ void print_plan(const study::Plan& plan, TimeEstimate& estimate, int jobs) {
   say_out("  {:<38} {:>7} {:>7} {:>6} {:>14}  {}\n", "run", "images", "epochs", "batch", "forward-units", "");
   for (const auto& r : plan.runs) {
     std::string state;
-    if (study::complete(r, study::read_findings(r))) {
+    if (is_done(r)) {
       state = "done";
       ++done;
     } else if (!r.blocked.empty()) {
@@ -214,8 +218,7 @@ class PlanProgress {
   explicit PlanProgress(const study::Plan& plan)
       : plan_(plan), terminal_(::isatty(STDERR_FILENO) == 1), told_(plan.runs.size(), false) {
     for (const auto& r : plan.runs)
-      if (r.blocked.empty() || study::complete(r, study::read_findings(r)))
-        total_ += r.forward_units + r.judging_units;
+      if (r.blocked.empty() || is_done(r)) total_ += r.forward_units + r.judging_units;
   }
   ~PlanProgress() { clear(); }
 
@@ -392,7 +395,7 @@ class Reproduction {
     if (part.runs.empty()) return;
     for (const auto& r : part.runs) {
       named_.insert(r.folder.filename().string());
-      if (!r.blocked.empty() && !study::complete(r, study::read_findings(r)))
+      if (!r.blocked.empty() && !is_done(r))
         core::usage_error(kReproduce, fmt::format("{}: {}", r.title, r.blocked));
     }
     if (carry_out(part)) interrupt();
@@ -406,10 +409,10 @@ class Reproduction {
                        {"run", r.folder.filename().string()},
                        {"title", r.title},
                        {"folder", r.folder.string()},
-                       {"state", study::complete(r, study::read_findings(r)) ? "done"
-                                 : !r.blocked.empty()                        ? "blocked"
-                                 : study::is_taken(r)                        ? "running"
-                                                                             : "to do"},
+                       {"state", is_done(r)           ? "done"
+                                 : !r.blocked.empty() ? "blocked"
+                                 : study::is_taken(r) ? "running"
+                                                      : "to do"},
                        {"blocked", r.blocked},
                        {"images", r.images},
                        {"epochs", r.config.train.epochs},

@@ -23,8 +23,8 @@ namespace ebclr::density {
 struct DensityOptions {
   std::string checkpoint = "last";
   std::filesystem::path data_root = {};  ///< empty: the run's
-  std::string data =
-      {};  ///< where the run's folder of images lies now; empty: where it was. Throws if not so
+  /// Where the run's folder of images lies now; empty: where it was. Throws if it holds others.
+  std::string data = {};
   /// The run's train images where somebody has them already; null: they are read.
   std::shared_ptr<const data::ImageSet> images = {};
   std::function<void(const data::LoadProgress&)> reading = {};  ///< told while they are read; may throw

@@ -192,12 +192,11 @@ bool do_missing(const RunSpec& spec, const engine::Placement& placement, const s
   // again.
   const bool has_weights = !run::list_checkpoints(run::RunFolder{spec.folder}.checkpoints()).empty();
   if (!found.trained || !has_weights) {
-    // Until it has ended again it has not, and what was said of other weights, or by other images, is void.
     std::error_code ec;
-    fs::remove(run::RunFolder{spec.folder}.summary(), ec);
-    if (!has_weights)
-      for (const char* judged : {"eval", "study"}) fs::remove_all(spec.folder / judged, ec);
+    fs::remove(run::RunFolder{spec.folder}.summary(), ec);  // until it has ended again it has not
     if (!train_run(spec, placement, stop, report)) return false;
+    // What was said before was said of other weights, and perhaps by other images.
+    for (const char* judged : {"eval", "study"}) fs::remove_all(spec.folder / judged, ec);
     found = read_findings(spec);
   }
   for (const auto& set : spec.sets) {

@@ -49,7 +49,7 @@ void settle_by(const Pool& pool, const Pool& column, Estimate& e) {
 // All estimates of one judge, by data set and column.
 using BySet = std::map<std::string, std::map<std::string, std::vector<Estimate*>>>;
 
-void settle_all(const BySet& estimates, size_t seeds) {
+void settle_sets(const BySet& estimates, size_t seeds) {
   for (const auto& [set, columns] : estimates) {
     Pool pool;
     for (const auto& [column, list] : columns) pool.add_cells(different(list), seeds);
@@ -239,7 +239,7 @@ Results collect(const Plan& plan, const std::vector<std::string>& failures) {
     for (auto& [judge, e] : c.untrained) untrained[judge][c.on][id.column].push_back(&e);
   }
   for (const auto* group : {&scores, &untrained})
-    for (const auto& [judge, estimates] : *group) settle_all(estimates, static_cast<size_t>(plan.seeds));
+    for (const auto& [judge, estimates] : *group) settle_sets(estimates, static_cast<size_t>(plan.seeds));
   if (plan.study.reference.empty()) return r;
   for (const auto& cell : plan.cells) {
     const auto* reference = plan.find({plan.study.reference, cell.id.column});

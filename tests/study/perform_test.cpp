@@ -104,6 +104,25 @@ TEST_F(Performed, FindingsAloneAreEnoughUntilMoreIsAsked) {
   for (size_t i = 0; i < knn.size(); ++i) EXPECT_EQ(again[i].correct, knn[i].correct);
 }
 
+TEST_F(Performed, WhatWasSaidOfOtherWeightsGoesWhenThereAreNewOnesNotBefore) {
+  const auto& spec = plan_.runs[0];
+  ASSERT_TRUE(go(spec));
+  const auto knn = spec.folder / "eval/curve_knn_paper.json",
+             linear = spec.folder / "eval/curve_linear_honest.json";
+  ASSERT_TRUE(fs::exists(linear));
+  fs::remove_all(run::RunFolder{spec.folder}.checkpoints());
+  fs::remove(run::RunFolder{spec.folder}.metrics());
+  fs::remove(knn);
+  const auto old = fs::last_write_time(linear);
+  int steps = 0;
+  ASSERT_FALSE(go(spec, [&](double, const std::string&) { stop_ = ++steps == 3; }));
+  EXPECT_EQ(fs::last_write_time(linear), old) << "an interruption loses nothing";
+  stop_ = false;
+  ASSERT_TRUE(go(spec));
+  EXPECT_TRUE(fs::exists(knn));
+  EXPECT_NE(fs::last_write_time(linear), old) << "judged again, although nobody had missed it";
+}
+
 TEST_F(Performed, StopsAndGoesOnToTheSameResult) {
   const auto& spec = plan_.runs[0];
   int steps = 0;
