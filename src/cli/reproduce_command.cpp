@@ -45,7 +45,7 @@ constexpr const char* kReproduce = "reproduce";
 struct ReproduceArgs {
   std::vector<std::string> studies, only, runs;
   std::string scale = "small", out = "reproduction", data_root;
-  int seeds = 0, jobs = 1;
+  int seeds = 0, first_seed = 0, jobs = 1;
   bool plan_only = false, report_only = false, no_fetch = false, json = false;
   RuntimeOptions runtime;
   WatchOptions watch;
@@ -66,6 +66,7 @@ std::string command_of(const ReproduceArgs& a, const std::vector<std::string>& s
   for (const auto& s : studies) text += " " + shell_word(s);
   text += " --scale " + shell_word(a.scale);
   if (a.seeds > 0) text += fmt::format(" --seeds {}", a.seeds);
+  if (a.first_seed > 0) text += fmt::format(" --first-seed {}", a.first_seed);
   for (const auto& o : a.only) text += " --only " + shell_word(o);
   return text;
 }
@@ -186,8 +187,8 @@ bool is_done(const study::RunSpec& run) {
 void print_plan(const study::Plan& plan, TimeEstimate& estimate, int jobs) {
   double all_units = 0, seconds = 0;
   size_t done = 0, blocked = 0;
-  say_out("{}: {} at scale {}, {} seed{}, {} runs\n\n", plan.study.name, plan.study.title, plan.scale,
-          plan.seeds, plan.seeds == 1 ? "" : "s", plan.runs.size());
+  say_out("{}: {} at scale {}, {}, {} runs\n\n", plan.study.name, plan.study.title, plan.scale,
+          describe_seeds(plan), plan.runs.size());
   say_out("  {:<38} {:>7} {:>7} {:>6} {:>14}  {}\n", "run", "images", "epochs", "batch", "forward-units", "");
   for (const auto& r : plan.runs) {
     std::string state;
@@ -322,7 +323,7 @@ class Reproduction {
     for (const auto& o : a_.only) study::add_only(selection, o, s);
     const auto [tuned, note] = tune(s, scales);
     auto plan = study::make_plan(study::with_settings(s, tuned), a_.scale, scales, seeds, selection, a_.out,
-                                 a_.data_root);
+                                 a_.data_root, a_.first_seed);
     plan.trials = tuned.trials;
     plan.tuning_note = note;
     block_missing(plan);
@@ -529,7 +530,7 @@ void reproduce(const ReproduceArgs& a) {
     const auto s = study::load_study(name);
     study::Selection selection;
     for (const auto& o : a.only) study::add_only(selection, o, s);
-    study::make_plan(s, a.scale, scales, seeds, selection, a.out, a.data_root);
+    study::make_plan(s, a.scale, scales, seeds, selection, a.out, a.data_root, a.first_seed);
   }
   const auto runs = fs::path(a.out) / "runs";
   std::error_code ec;
@@ -582,6 +583,8 @@ void add_reproduce_commands(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--seeds", a->seeds, "Seeds per cell (default: the scale's)")
       ->check(CLI::Range(1, 100));
+  command->add_option("--first-seed", a->first_seed, "The first of them: fresh ones test what others chose")
+      ->check(CLI::Range(0, 800));  // trials of a tuning stage begin at 1000
   command->add_option("--only", a->only, "Only a part, e.g. data=fmnist,cifar10 (repeatable)");
   command->add_option("--run", a->runs,
                       "Only this run of the plan, without a report (names: --plan --json; repeatable)");

@@ -56,9 +56,21 @@ std::string join(const std::vector<std::string>& items, std::string_view separat
 
 std::string one_line(std::string_view text) {
   const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
-  if (std::none_of(text.begin(), text.end(), control)) return std::string(text);
+  // U+0080 to U+009F, which some terminals obey as well: c2 and a byte below a0.
+  const auto late_control = [&](size_t i) {
+    return text[i] == '\xc2' && i + 1 < text.size() &&
+           (static_cast<unsigned char>(text[i + 1]) & 0xe0) == 0x80;
+  };
+  bool plain = true;
+  for (size_t i = 0; i < text.size() && plain; ++i) plain = !control(text[i]) && !late_control(i);
+  if (plain) return std::string(text);
   std::string out;
-  for (const char c : text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (late_control(i)) {
+      out += fmt::format("\\u{:04x}", static_cast<unsigned char>(text[++i]));
+      continue;
+    }
     if (c == '\n') {
       out += "\\n";
     } else if (c == '\\') {

@@ -245,8 +245,7 @@ void Network::load(WeightSet& set, const std::vector<ConvParameters>& parameters
   for (auto* list : {&set.bias, &set.forward, &set.backward, &set.forward_taps, &set.backward_taps}) {
     list->resize(count);
   }
-  set.has_backward = options.backward;
-  set.has_taps = options.taps;
+  set.has_backward = set.has_taps = false;  // until memory for them was found
   std::vector<std::vector<float>> scales(count);
   for (std::size_t i = 0; i < count; ++i) {
     const ConvLayer& conv = convs_[i];
@@ -272,6 +271,8 @@ void Network::load(WeightSet& set, const std::vector<ConvParameters>& parameters
     if (has_taps(conv, false)) set.forward_taps[i].reserve(tap_floats(conv.in, conv.out));
     if (options.backward && has_taps(conv, true)) set.backward_taps[i].reserve(tap_floats(conv.in, conv.out));
   }
+  set.has_backward = options.backward;
+  set.has_taps = options.taps;
   run_team(threads_, [&](const Team& team) {
     for (std::size_t i = 0; i < count; ++i) {
       const float* scale = options.fold ? scales[i].data() : nullptr;

@@ -1,12 +1,13 @@
 #include "cpu/team.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdlib>
 #include <ctime>
 #include <optional>
 #include <thread>
 #include <vector>
+
+#include <unistd.h>
 
 #ifndef EBCLR_CPU_STD_THREADS
 #include <omp.h>
@@ -141,7 +142,7 @@ void run_team(int threads, const std::function<void(const Team&)>& body, TeamSiz
   for (int id = 1; id < size; ++id) others.emplace_back([&team, id] { team.run(id); });
   team.run(0);
   for (std::thread& other : others) other.join();
-  team.learn();
+  if (team_size == TeamSize::kMayShrink) team.learn();
 }
 
 void let_idle_threads_sleep(int /*threads*/) {}
@@ -161,41 +162,23 @@ void run_team(int threads, const std::function<void(const Team&)>& body, TeamSiz
     if (!team && id == 0) body(Team{.asked = threads});
     if (team && id < wanted) team->run(id);
   }
-  if (team) team->learn();
+  // A team that may not shrink would go on finding the same crowd, and count more threads out than there are.
+  if (team && team_size == TeamSize::kMayShrink) team->learn();
 }
 
 namespace {
 
-/// A second OpenMP pool whose threads sleep. With more threads than processors under its care libgomp lets
-/// idle ones spin 100 turns instead of 300,000, in all pools.
-class SleepingPool {
- public:
-  explicit SleepingPool(int threads) : owner_([this, threads] { sleep(threads); }) {}
-  ~SleepingPool() {
-    {
-      const std::lock_guard lock(mutex_);
-      over_ = true;
-    }
-    wake_.notify_one();
-    owner_.join();
-  }
-  SleepingPool(const SleepingPool&) = delete;
-  SleepingPool& operator=(const SleepingPool&) = delete;
-
- private:
-  void sleep(int threads) {
+/// A second OpenMP pool whose threads sleep until the process ends. With more threads than processors under
+/// its care libgomp lets idle ones spin 100 turns instead of 300,000, in all pools. Nobody waits for its
+/// owner: a process that was forked does not have that thread, and would wait for ever when it exits.
+void start_sleeping_pool(int threads) {
+  std::thread([threads] {
     int started = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : started)
     started += 1;
-    std::unique_lock lock(mutex_);
-    wake_.wait(lock, [this] { return over_; });
-  }
-
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool over_ = false;
-  std::thread owner_;
-};
+    for (;;) ::pause();
+  }).detach();
+}
 
 }  // namespace
 
@@ -204,7 +187,8 @@ void let_idle_threads_sleep(int threads) {
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return;
   const int needed = omp_get_num_procs() - threads + 2;
   if (threads < 2 || needed < 2 || needed > kMostIdle) return;
-  static const SleepingPool pool(needed);
+  static std::once_flag once;
+  std::call_once(once, start_sleeping_pool, needed);
 }
 
 #endif

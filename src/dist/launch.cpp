@@ -71,6 +71,13 @@ std::optional<int> slurm_local_world(const Environment& environment) {
   return std::nullopt;
 }
 
+/// Nobody said how many ranks share this host: all of them, where rank 0 is met by an address that no other
+/// host has; else one, as when each host was started by hand.
+bool meets_on_this_host(const std::optional<std::string>& master) {
+  return !master || master->empty() || *master == "localhost" || *master == "::1" ||
+         master->starts_with("127.");
+}
+
 void find_master(Launch& launch, const Environment& environment) {
   const auto master = environment("MASTER_ADDR");
   const auto port = number(environment, "MASTER_PORT", 1, 65535);
@@ -143,7 +150,8 @@ std::optional<Launch> find_launch(const Environment& environment) {
     if (launch.world == 1) return std::nullopt;
     launch.rank = number(d.rank, *rank_text, 0, launch.world - 1);
     launch.job = environment(d.job).value_or("");
-    const bool local = launch.launcher == "environment" || launch.launcher == "pmi";
+    const bool local = launch.launcher == "pmi" ||
+                       (launch.launcher == "environment" && meets_on_this_host(environment("MASTER_ADDR")));
     auto local_world = number(environment, d.local_world, 1, launch.world);
     if (launch.launcher == "srun") local_world = slurm_local_world(environment);
     launch.local_world = local_world.value_or(local ? launch.world : 1);

@@ -381,6 +381,7 @@ class NativeBackend : public nn::EncoderBackend {
     } else {
       ++weights.generation;
     }
+    weights.made_from = {};  // if memory runs out half way, it was made from nothing
     network.load(weights.set, pointers, {.fold = fold, .backward = backward, .taps = taps});
     weights.made_from = now;
   }

@@ -37,6 +37,8 @@ struct Members {
       out.forward_units = v;
     } else if (name == "rollbacks") {
       out.rollbacks = v;
+    } else if (used == kMostMetrics) {
+      out.more = true;
     } else if (used < out.values.size()) {
       out.values[used].first = name;
       out.values[used++].second = v;
@@ -83,6 +85,7 @@ bool parse_record(std::string_view line, MetricRecord& out) {
   out.step = out.epoch = out.seconds = out.forward_units = out.rollbacks = kNan;
   out.event.clear();
   out.reason.clear();
+  out.more = false;
   Members members{out};
   const bool whole = nlohmann::json::sax_parse(line.begin(), line.end(), &members);
   out.values.resize(members.used);

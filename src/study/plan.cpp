@@ -105,6 +105,13 @@ double units_per_image(const run::Config& config) {
   return methods::forward_units(config.method, config.train.batch_size);
 }
 
+std::string describe_seeds(const Plan& p) {
+  if (p.seeds == 1) return p.first_seed == 0 ? "one seed" : fmt::format("one seed ({})", p.first_seed);
+  const auto count = fmt::format("{} seeds", p.seeds);
+  return p.first_seed == 0 ? count
+                           : fmt::format("{} ({} to {})", count, p.first_seed, p.first_seed + p.seeds - 1);
+}
+
 Plan make_plan(const Study& study, const std::string& scale, const Scales& scales, int seeds,
                const Selection& selection, const std::filesystem::path& out,
                const std::filesystem::path& data_root, int first_seed) {
@@ -112,6 +119,7 @@ Plan make_plan(const Study& study, const std::string& scale, const Scales& scale
   Plan plan{.study = study,
             .scale = scale,
             .seeds = seeds,
+            .first_seed = first_seed,
             .decides = at >= scales.decides.size() || scales.decides[at],
             .judging = scales.judging[at]};
   std::map<std::string, size_t> known;

@@ -55,8 +55,9 @@ struct Plan {
   Study study;
   std::string scale;
   int seeds = 1;
+  int first_seed = 0;   ///< seeds are first_seed, first_seed + 1, ...
   bool decides = true;  ///< may runs of this scale settle a claim?
-  Judging judging;
+  Judging judging = {};
   std::vector<RunSpec> runs = {};
   std::vector<PlannedCell> cells = {};
   std::vector<Trial> trials = {};  ///< that the settings were chosen by
@@ -66,10 +67,13 @@ struct Plan {
   const PlannedCell* find(const CellId& id) const;
 };
 
+/// "one seed", "3 seeds", "3 seeds (3 to 5)".
+std::string describe_seeds(const Plan& plan);
+
 /// Names of data sets that are not here, with what to say of each.
 using Missing = std::map<std::string, std::string>;
 
-/// Lays out a study. `out` holds the run folders; `data_root` may be empty.
+/// Lays out a study. `out` holds the run folders; `data_root` may be empty; seeds count from `first_seed`.
 Plan make_plan(const Study& study, const std::string& scale, const Scales& scales, int seeds,
                const Selection& selection, const std::filesystem::path& out,
                const std::filesystem::path& data_root, int first_seed = 0);

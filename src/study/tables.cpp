@@ -312,8 +312,13 @@ Table raw_table(const Results& r) {
       const auto line = [&](const std::string& judge, std::vector<std::string> numbers,
                             const std::string& problem) {
         numbers.resize(6);
-        std::vector<std::string> words = {r.plan.study.name,    r.plan.scale, cell.id.row, cell.id.column,
-                                          std::to_string(seed), judge,        cell.on};
+        std::vector<std::string> words = {r.plan.study.name,
+                                          r.plan.scale,
+                                          cell.id.row,
+                                          cell.id.column,
+                                          std::to_string(r.plan.first_seed + static_cast<int>(seed)),
+                                          judge,
+                                          cell.on};
         words.insert(words.end(), numbers.begin(), numbers.end());
         for (const auto& w :
              {r.plan.runs[i].folder.filename().string(), std::to_string(f.rollbacks), by.version, by.code,

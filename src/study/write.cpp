@@ -27,8 +27,7 @@ std::string title_of(const Plan& p) {
 }
 
 std::string describe(const Plan& p) {
-  return fmt::format("scale {}, {}, {} runs", p.scale,
-                     p.seeds == 1 ? "one seed" : fmt::format("{} seeds", p.seeds), p.runs.size());
+  return fmt::format("scale {}, {}, {} runs", p.scale, describe_seeds(p), p.runs.size());
 }
 
 // Curves of a judge in one column, the mean over seeds with a band from the lowest to the highest.

@@ -257,6 +257,7 @@
       }
     }
     if (r.problem) make("div", "note", notes, "config.yaml cannot be read: " + r.problem);
+    if (r.more_metrics) make("div", "note", notes, "it has more metrics than are shown: the first 256 are.");
     if (r.damaged > 0) make("div", "note", notes, r.damaged + " damaged lines of metrics.jsonl were left out.");
   };
 

@@ -481,6 +481,7 @@ json RunView::status() const {
               {"accuracy", std::move(judged)},
               {"samples", samples_},
               {"damaged", damaged_},
+              {"more_metrics", curves_.more() || newest_.more},
               {"log", log_stamp_.size},
               {"problem", config_problem_},
               {"loading", wanted_ && offset_ + kLine < metrics_stamp_.size}};

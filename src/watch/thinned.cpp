@@ -28,12 +28,16 @@ void merge(Column& c, size_t to, size_t from) {
 
 Thinned::Thinned(size_t most) : most_(std::max<size_t>(4, most / 2 * 2)) {}
 
-Column& Thinned::column(const std::string& name) {
+Column* Thinned::column(const std::string& name) {
   for (size_t tried = 0; tried < columns_.size(); ++tried) {
     const size_t k = (hint_ + tried) % columns_.size();
     if (columns_[k].name != name) continue;
     hint_ = k + 1;
-    return columns_[k];
+    return &columns_[k];
+  }
+  if (columns_.size() == run::kMostMetrics) {
+    more_ = true;
+    return nullptr;
   }
   // A metric that came late has nothing to show for the time before.
   auto& c = columns_.emplace_back();
@@ -41,7 +45,7 @@ Column& Thinned::column(const std::string& name) {
   c.mean.assign(size(), kNan), c.low.assign(size(), kNan), c.high.assign(size(), kNan);
   c.count.assign(size(), 0);
   ++generation_;
-  return c;
+  return &c;
 }
 
 void Thinned::add(const run::MetricRecord& r, uint64_t offset) {
@@ -60,9 +64,11 @@ void Thinned::add(const run::MetricRecord& r, uint64_t offset) {
   ++in_last_;
   step_.back() = r.step, epoch_.back() = r.epoch, seconds_.back() = r.seconds;
   units_.back() = r.forward_units;
+  more_ |= r.more;
   for (const auto& [name, value] : r.values) {
-    auto& c = column(name);
-    if (!std::isfinite(value)) continue;
+    Column* const found = column(name);
+    if (found == nullptr || !std::isfinite(value)) continue;
+    Column& c = *found;
     const auto v = static_cast<float>(value);
     if (c.count.back()++ == 0) {
       c.mean.back() = c.low.back() = c.high.back() = v;

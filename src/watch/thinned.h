@@ -44,18 +44,22 @@ class Thinned {
   const std::vector<Column>& columns() const { return columns_; }
   /// Where in the file the first record of each bucket begins.
   const std::vector<uint64_t>& offset() const { return offset_; }
+  /// True if there were more metrics than run::kMostMetrics: the first of them are here.
+  bool more() const { return more_; }
   /// Bytes that it takes.
   size_t bytes() const;
 
  private:
   void merge_pairs();
-  Column& column(const std::string& name);
+  /// The metric of this name; null if there are too many.
+  Column* column(const std::string& name);
 
   size_t most_;
   int64_t per_ = 1, in_last_ = 0, generation_ = 0;
   std::vector<double> step_, epoch_, seconds_, units_;
   std::vector<uint64_t> offset_;
   std::vector<Column> columns_;
+  bool more_ = false;
   size_t hint_ = 0;  // records name their metrics in the same order
 };
 

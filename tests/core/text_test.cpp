@@ -95,6 +95,10 @@ TEST(OneLine, EscapesWhatWouldBreakALine) {
   EXPECT_EQ(one_line("a b\\c\xc3\xa4.png"), "a b\\c\xc3\xa4.png") << "ordinary names are left alone";
   EXPECT_EQ(one_line("a\nb"), "a\\nb");
   EXPECT_EQ(one_line("\x1b[2J\\\x7f"), "\\x1b[2J\\\\\\x7f");
+  EXPECT_EQ(one_line("\xc2\x9b"
+                     "2J\xc2\xa0\xc2"),
+            "\\u009b2J\xc2\xa0\xc2")
+      << "later control codes too";
 }
 
 }  // namespace

@@ -3,10 +3,13 @@
 #include "cpu/team.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <thread>
 #include <vector>
 
 #include "cpu/cost.h"
@@ -92,15 +95,36 @@ TEST(Team, EveryItemIsDealtOnceWhateverTheSize) {
   }
 }
 
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+TEST(Team, OneThatMayNotShrinkTeachesNothing) {
+  const int before = crowding().use(64, now());
+  for (int i = 0; i < 3; ++i) {
+    run_team(
+        2, [](const Team&) { std::this_thread::sleep_for(std::chrono::milliseconds(120)); },
+        TeamSize::kFixed);  // threads that lose their cores look like this
+  }
+  EXPECT_GE(crowding().use(64, now()), before);
+}
+
+TEST(TeamDeathTest, AForkedProcessEndsAlthoughThePoolIsNotInIt) {
+  let_idle_threads_sleep(2);
+  EXPECT_EXIT(
+      {
+        ::alarm(20);
+        std::exit(0);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
 TEST(Team, ThePeakOfTheMachineIsThatOfAllThreads) {
   static std::atomic<int> chains{0};
   Kernels kernels{};
   kernels.fma_chain = [](long steps) {
     if (steps > 0) ++chains;
     return 1.0;
-  };
-  const auto now = [] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   };
   crowding().learn(2, {.wall = 1, .cpu = 0.5, .lost = 1}, now());
   fma_peak(kernels, 2);

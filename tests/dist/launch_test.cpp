@@ -38,6 +38,18 @@ TEST(Launch, PlainEnvironment) {
   EXPECT_FALSE(l->agent_store);
 }
 
+TEST(Launch, RanksOfTheEnvironmentShareAHostWhereTheyMeetOnIt) {
+  const auto threads = [](std::map<std::string, std::string> more) {
+    more.insert({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_PORT", "1234"}});
+    const auto l = find_launch(environment(std::move(more)));
+    return l ? std::pair(l->local_rank, threads_of(*l, 16, 16)) : std::pair(-1, -1);
+  };
+  EXPECT_EQ(threads({{"MASTER_ADDR", "127.0.0.1"}}), std::pair(1, 4));
+  EXPECT_EQ(threads({{"MASTER_ADDR", "localhost"}}), std::pair(1, 4));
+  EXPECT_EQ(threads({{"MASTER_ADDR", "node7"}}), std::pair(0, 16)) << "one rank on each of four hosts";
+  EXPECT_EQ(threads({{"MASTER_ADDR", "node7"}, {"LOCAL_WORLD_SIZE", "2"}}), std::pair(1, 8));
+}
+
 TEST(Launch, TorchrunsAgentKeepsTheStore) {
   std::map<std::string, std::string> e = {{"RANK", "3"},
                                           {"WORLD_SIZE", "4"},

@@ -31,6 +31,19 @@ TEST(MetricRecord, ReadsALine) {
   EXPECT_EQ(r.values[0].first, "lr");
 }
 
+TEST(MetricRecord, ThousandsOfNumbersAreNotKept) {
+  std::string text = R"({"loss":1)";
+  for (int i = 0; i < 5000; ++i) text += ",\"m" + std::to_string(i) + "\":2";
+  MetricRecord r;
+  ASSERT_TRUE(parse_record(text + R"(,"step":3})", r));
+  EXPECT_EQ(r.step, 3) << "its place is read wherever it stands";
+  EXPECT_EQ(r.values.size(), kMostMetrics);
+  EXPECT_EQ(r.values[0].first, "loss");
+  EXPECT_TRUE(r.more);
+  ASSERT_TRUE(parse_record(R"({"step":4,"loss":1})", r));
+  EXPECT_FALSE(r.more);
+}
+
 TEST(MetricRecord, RefusesWhatIsNone) {
   MetricRecord r;
   for (const char* text : {"", "{", "{}", "[]", "1", "null", "\"step\"", "{\"loss\":1}", "{\"step\":null}",

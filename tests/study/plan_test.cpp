@@ -23,7 +23,7 @@ Plan plan_of(const std::string& study, const std::string& scale, int seeds = 1,
   return make_plan(s, scale, load_scales(), seeds, selection, "out", "");
 }
 
-const run::Config& config_of(const Plan& plan, const CellId& id) {
+run::Config config_of(const Plan& plan, const CellId& id) {
   return plan.runs.at(plan.find(id)->runs.at(0)).config;
 }
 
@@ -128,6 +128,21 @@ TEST(Plans, SeedsAreDifferentRunsOfOneCell) {
   ASSERT_EQ(p.cells[0].runs.size(), 3u);
   EXPECT_EQ(p.runs.size(), 9u);
   EXPECT_EQ(p.runs[p.cells[1].runs[2]].config.train.seed, 2u);
+}
+
+TEST(Plans, FreshSeedsCountFromTheFirst) {
+  const auto s = load_study("rho");
+  const auto plan = make_plan(s, "tiny", load_scales(), 3, {}, "out", "", 3);
+  std::set<uint64_t> seeds;
+  for (const auto& r : plan.runs) seeds.insert(r.config.train.seed);
+  EXPECT_EQ(seeds, (std::set<uint64_t>{3, 4, 5}));
+  EXPECT_THAT(plan.runs[0].title, HasSubstr(", seed 3"));
+  EXPECT_EQ(describe_seeds(plan), "3 seeds (3 to 5)");
+  EXPECT_EQ(describe_seeds(make_plan(s, "tiny", load_scales(), 3, {}, "out", "")), "3 seeds");
+  EXPECT_EQ(describe_seeds(make_plan(s, "tiny", load_scales(), 1, {}, "out", "", 7)), "one seed (7)");
+  // The same runs as those that a larger number of seeds would add.
+  const auto all = make_plan(s, "tiny", load_scales(), 6, {}, "out", "");
+  EXPECT_EQ(plan.runs[0].folder, all.runs[3].folder);
 }
 
 TEST(Plans, TransferIsJudgedOnTheOtherSet) {

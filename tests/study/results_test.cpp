@@ -823,6 +823,9 @@ TEST_F(Collected, TablesHoldOursAndThePapers) {
   const auto csv = to_csv(r);
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1 + 9);  // a header, three points of three runs
   EXPECT_THAT(csv, HasSubstr("mine,tiny,ebclr,,0,knn,shapes,100,20.00,5800,0.700000,700,1000"));
+  auto later = r;
+  later.plan.first_seed = 3;
+  EXPECT_THAT(to_csv(later), HasSubstr("mine,tiny,ebclr,,3,knn,shapes,100,"));
 }
 
 TEST_F(Collected, FindingsOfAnotherJudgingOrConfigurationDoNotCount) {

@@ -14,7 +14,7 @@ run::MetricRecord record(double step, double loss) {
   return r;
 }
 
-const Column& column(const Thinned& t, const std::string& name) {
+Column column(const Thinned& t, const std::string& name) {
   for (const auto& c : t.columns())
     if (c.name == name) return c;
   throw std::runtime_error("no column " + name);
@@ -68,6 +68,19 @@ TEST(Thinned, MemoryDoesNotGrow) {
   for (int i = 5000; i < 200000; ++i) t.add(record(i, i), 0);
   EXPECT_EQ(t.bytes(), before);
   EXPECT_LE(t.size(), 1024u);
+}
+
+TEST(Thinned, ThousandsOfMetricsAreNotKept) {
+  Thinned t;
+  t.add(record(1, 1), 0);
+  EXPECT_FALSE(t.more());
+  run::MetricRecord r = record(2, 2);
+  for (int i = 0; i < 5000; ++i) r.values.emplace_back("m" + std::to_string(i), i);
+  for (int i = 0; i < 2000; ++i) t.add(r, 0);
+  EXPECT_TRUE(t.more());
+  EXPECT_EQ(t.columns().size(), run::kMostMetrics);
+  EXPECT_LT(t.bytes(), 2 * 16 * 1024 * run::kMostMetrics);
+  EXPECT_EQ(column(t, "loss").mean.back(), 2) << "those that came first go on";
 }
 
 TEST(Thinned, NotANumberLeavesAGap) {
