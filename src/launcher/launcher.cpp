@@ -47,6 +47,9 @@ int main(int argc, char** argv) {
   // on a quiet machine (docs/benchmarks.md).
   if (std::getenv("OMP_WAIT_POLICY") == nullptr && std::getenv("GOMP_SPINCOUNT") == nullptr)
     ::setenv("OMP_WAIT_POLICY", "passive", 0);
+  // Debian 13's libtorch brings UCX, which takes SIGHUP for itself when it is loaded, also where nohup had it
+  // ignored: a closed terminal would end a training that was to outlive it.
+  ::setenv("UCX_DEBUG_SIGNO", "0", 0);
 
   const auto folder = own_folder();
   for (const std::string& program : {folder + "/libexec/ebclr", folder + "/" EBCLR_LIBEXEC "/ebclr"}) {

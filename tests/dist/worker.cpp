@@ -46,6 +46,9 @@ void exchange(dist::Group& group) {
   options.port = static_cast<uint16_t>(std::atoi(std::getenv("MASTER_PORT")));
   options.isServer = true;
   options.waitWorkers = false;
+#if TORCH_VERSION_MAJOR >= 2
+  options.useLibUV = false;  // Debian's libtorch is built without it
+#endif
   const c10d::TCPStore store("127.0.0.1", options);
   for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
 }

@@ -10,7 +10,7 @@ want=$(final_weights plain)
 # have them they are made here, if it can.
 mkdir locales
 for locale in de_DE tr_TR; do
-  ! command -v localedef >/dev/null || localedef -i $locale -f UTF-8 locales/$locale.UTF-8 2>/dev/null || true
+  ! command -v localedef >/dev/null || localedef -i $locale -f UTF-8 locales/$locale.UTF-8 2>/dev/null || rm -rf locales/$locale.UTF-8
 done
 if [ -d locales/de_DE.UTF-8 ]; then
   export LOCPATH=$WORK/locales
