@@ -139,10 +139,13 @@ class Encoder {
                              .references = references,
                              .placement = placement_}));
     check_signals();
+    const bool fresh = made->images != images_;
     images_ = made->images;
     if (moved) folder_ = folder, densities_.clear();
     if (densities_.size() == 2) densities_.erase(densities_.begin());  // energy and sample ask for one each
     densities_.emplace_back(references, made);
+    if (fresh)
+      for (const auto& note : made->images->notes) warn(note);
     return made;
   }
 
@@ -189,7 +192,8 @@ int64_t make_index(const std::filesystem::path& run, const std::filesystem::path
   const Threads team(count);
   std::vector<std::string> notes;
   const auto looker = index::load_looker(
-      run::Run::open(run), {.placement = placement("auto", count), .version = EBCLR_VERSION}, notes);
+      run::Run::open(run),
+      {.images = data.string(), .placement = placement("auto", count), .version = EBCLR_VERSION}, notes);
   for (const auto& n : notes) warn(n);
   std::exception_ptr interrupt;  // thrown once what was done is in the file
   const auto stop = [&] {
@@ -208,9 +212,11 @@ int64_t make_index(const std::filesystem::path& run, const std::filesystem::path
   }
   if (interrupt) std::rethrow_exception(interrupt);
   constexpr size_t kNamed = 10;
-  for (size_t i = 0; i < std::min(kNamed, r.unreadable.size()); ++i) warn("left out: " + r.unreadable[i]);
+  for (size_t i = 0; i < std::min(kNamed, r.unreadable.size()); ++i)
+    warn("left out: " + index::line(r.unreadable[i]));
   if (r.unreadable.size() > kNamed) warn(fmt::format("left out: {} more", r.unreadable.size() - kNamed));
   for (size_t i = 0; i < std::min(kNamed, r.unseen.size()); ++i) warn(r.unseen[i]);
+  for (const auto& n : r.notes) warn(n);
   return r.kept + r.added;
 }
 

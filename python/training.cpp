@@ -106,13 +106,17 @@ void train_run(const run::RunFolder& folder, const std::vector<run::Layer>& laye
   config.data = run::absolute(config.data);
   auto options = engine::parse_engine(engine);
   options.threads = threads;
+  const data::LoadContext context{.threads = threads,
+                                  .progress = [](const data::LoadProgress&) { check_signals(); }};
   auto sets =
-      run::load_images(folder, config.data,
-                       {.threads = threads, .progress = [](const data::LoadProgress&) { check_signals(); }});
+      resumed ? run::load_to_resume(folder, config, context) : run::load_images(folder, config.data, context);
   if (resumed) run::check_same_images(folder, sets.list, config.data.source);
   for (const auto& note : sets.train.notes) watch.on_warning(note);
   const auto images = std::make_shared<data::ImageSet>(std::move(sets.train));
-  const auto monitor = eval::monitor_of(config, *images, sets.test, threads);
+  const auto monitor = resumed ? eval::monitor_to_resume(
+                                     config, *images, sets.test,
+                                     [&](const std::string& text) { watch.on_warning(text); }, threads)
+                               : eval::monitor_of(config, *images, sets.test, threads);
   check_signals();  // before there is a folder
   watch.rethrow();
   train::Trainer trainer({.folder = folder,

@@ -334,18 +334,23 @@ class Module(unittest.TestCase):
         os.makedirs("here")
         for i, x in enumerate(self.images):
             write_picture(f"here/{i}.ppm", x)
-        ebclr.train({**SMALL, "data.source": "here", "train.batch_size": 4, "optimizer.lr": 1e-6}, out="of_here")
+        pathlib.Path("labels.csv").write_text("".join(f"{i}.ppm,{i % 2}\n" for i in range(len(self.images))))
+        ebclr.train({**SMALL, "data.source": "here", "data.labels_csv": "labels.csv", "train.batch_size": 4,
+                     "optimizer.lr": 1e-6}, out="of_here")
         want = ebclr.load("of_here").energy(self.images)
         os.rename("here", "there")
+        os.remove("labels.csv")  # nothing here needs labels
         enc = ebclr.load("of_here")
         with self.assertRaisesRegex(ebclr.UsageError, "data= in Python"):
             enc.energy(self.images)
-        np.testing.assert_array_equal(enc.energy(self.images, data="there"), want)
+        with self.assertWarnsRegex(UserWarning, "labels are not there"):
+            np.testing.assert_array_equal(enc.energy(self.images, data="there"), want)
         np.testing.assert_array_equal(enc.energy(self.images), want)  # it knows now
         self.assertEqual(ebclr.load("of_here").sample(count=2, steps=1, data=pathlib.Path("there"))[0].shape[0], 2)
         with self.assertRaisesRegex(ebclr.UsageError, "data= in Python"):
             ebclr.train(resume="of_here")
-        self.assertEqual(ebclr.train(resume="of_here", data="there"), "of_here")
+        with self.assertWarnsRegex(UserWarning, "labels are not there"):
+            self.assertEqual(ebclr.train(resume="of_here", data="there"), "of_here")
         with self.assertRaisesRegex(ebclr.UsageError, "data.source"):
             ebclr.train(SMALL, out="other", data="there")
 

@@ -194,7 +194,8 @@ struct Training::Impl {
       if (config.data.source.empty())
         api::input_error("[training] no images: set data.source or give TrainingOptions::images");
       config.data = run::absolute(config.data);
-      auto sets = run::load_images({o.folder}, config.data);
+      auto sets =
+          o.resume ? run::load_to_resume({o.folder}, config) : run::load_images({o.folder}, config.data);
       if (o.resume) run::check_same_images({o.folder}, sets.list, config.data.source);
       for (const auto& note : sets.train.notes) watch.on_warning(note);
       options.list = std::move(sets.list);
@@ -202,7 +203,9 @@ struct Training::Impl {
       test = std::move(sets.test);
     }
     for (const auto& w : configuration.warnings()) watch.on_warning(w);
-    monitor = eval::monitor_of(config, *images, test);  // before there is a folder
+    monitor = o.resume ? eval::monitor_to_resume(config, *images, test,
+                                                 [&](const std::string& text) { watch.on_warning(text); })
+                       : eval::monitor_of(config, *images, test);  // before there is a folder
 
     options.folder.root = o.folder;
     options.config = config;

@@ -233,6 +233,14 @@ std::string Site::address() const {
 std::string Site::caution() const {
   return impl_->server.caution();
 }
+std::string Site::note() const {
+  const auto& i = *impl_;
+  if (i.options.classes.empty() || !i.classes.names.empty()) return {};
+  return fmt::format(
+      "{}: names none of the images of this index (paths are relative to {}); the map has no "
+      "colours",
+      i.options.classes.string(), i.images.info().folder);
+}
 std::string Site::reply_to(const std::string& request) {
   return impl_->server.reply_to(request);
 }

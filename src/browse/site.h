@@ -31,6 +31,8 @@ class Site {
   std::string address() const;
   /// What to know before letting others in; empty where nobody else can look.
   std::string caution() const;
+  /// What is to be known of the files that were given; empty: nothing.
+  std::string note() const;
   /// What a request would be answered, without a network: for tests.
   std::string reply_to(const std::string& request);
 

@@ -12,6 +12,7 @@
 #include "browse/site.h"
 #include "cli/runtime.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "index/outliers.h"
 
 namespace ebclr::cli {
@@ -37,6 +38,7 @@ void run_browse(const BrowseArgs& a) {
   browse::Site site(index::Index::open(a.index), options);
   site.start();
   if (const auto caution = site.caution(); !caution.empty()) fmt::print(stderr, "warning: {}\n", caution);
+  if (const auto note = site.note(); !note.empty()) fmt::print(stderr, "note: {}\n", core::one_line(note));
   fmt::print("{}  (Ctrl-C ends)\n", site.address());
   std::fflush(stdout);
   while (!interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(100));

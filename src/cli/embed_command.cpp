@@ -32,13 +32,10 @@ struct Loaded {
 /// The images of a split.
 Loaded load_split(const EncoderOptions& source, const run::Run& run, const run::Model& model,
                   const std::string& split, int64_t most, uint64_t seed) {
-  auto sets = source.images(run, /*rest=*/split == "all");
+  auto sets = source.images(run, /*rest=*/split == "all", /*labels=*/false);
   Loaded out{.problems = std::move(sets.problems)};
   const auto notes = sets.train.notes;
-  const auto name = sets.train.name;
   auto picked = eval::pick_split(std::move(sets), split);
-  if (picked.size() == 0)
-    core::usage_error("eval", fmt::format("'{}' has no {} images; try another --split", name, split));
   if (most > 0) picked = data::limit(picked, most, seed);
   auto adapted =
       eval::adapt(std::move(picked), model.encoder->options().channels, model.image_shape, source.grayscale);

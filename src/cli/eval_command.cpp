@@ -164,6 +164,7 @@ void run_judges(EvalArgs& a, const Judges& judges, const std::shared_ptr<dist::G
                        {"trained_on", run.config().data.source},
                        {"data", where.source},
                        {"transfer", judges.transfer},
+                       {"step", model.position.step},
                        {"train_images", sets.raw.train.size()},
                        {"test_images", sets.raw.test.size()},
                        {"notes", sets.notes},

@@ -34,7 +34,7 @@ std::string EncoderOptions::split_or(const run::Run& r, const std::string& asked
   return !asked.empty() ? asked : data::is_folder(source(r).source) ? "all" : named;
 }
 
-data::TrainTest EncoderOptions::images(const run::Run& r, bool rest) const {
+data::TrainTest EncoderOptions::images(const run::Run& r, bool rest, bool labels) const {
   auto context = load_context(runtime.threads, json);
   auto where = source(r);
   // All images of a folder unless restricted here: what training left out is asked for too.
@@ -44,7 +44,8 @@ data::TrainTest EncoderOptions::images(const run::Run& r, bool rest) const {
   if (!data.empty() && data != own && run::absolute({.source = data}).source != own &&
       !run::is_moved(r, data))
     return data::load(where, context);
-  return run::load_images(r.folder(), where, context);
+  return labels || !labels_csv.empty() ? run::load_images(r.folder(), where, context)
+                                       : run::load_pixels(r.folder(), where, context);
 }
 
 run::Run EncoderOptions::open() {

@@ -29,8 +29,9 @@ struct EncoderOptions : DataOptions {
   data::SourceOptions source(const run::Run& run) const;
   /// "all" for folders, `named` for sets with a name, unless `asked` says something.
   std::string split_or(const run::Run& run, const std::string& asked, const std::string& named) const;
-  /// Those images, with the split that the run was trained with; `rest` also what is in neither split.
-  data::TrainTest images(const run::Run& run, bool rest = false) const;
+  /// Those images, with the split that the run was trained with; `rest` also what is in neither split. Who
+  /// does not need the run's `labels` gets the images without where they are gone.
+  data::TrainTest images(const run::Run& run, bool rest = false, bool labels = true) const;
   /// Makes the machine ready and opens the run.
   run::Run open();
   /// The asked checkpoint on its device.

@@ -27,8 +27,8 @@ namespace fs = std::filesystem;
 
 struct IndexArgs {
   std::string folder, data, out, checkpoint = "last", data_root;
-  int64_t image_size = 0, references = 512;
-  bool fresh = false, json = false;
+  int64_t image_size = 0, references = index::LookerOptions{}.references;
+  bool references_named = false, fresh = false, json = false;
   RuntimeOptions runtime;
 };
 
@@ -37,6 +37,44 @@ void name_some(const std::string& what, const std::vector<std::string>& lines) {
   for (size_t i = 0; i < std::min(lines.size(), kNamed); ++i)
     say("note: {}{}\n", what, core::one_line(lines[i]));
   if (lines.size() > kNamed) say("note: and {} more\n", lines.size() - kNamed);
+}
+
+void print_report(const IndexArgs& a, const index::BuildReport& r) {
+  if (a.json) {
+    auto unreadable = nlohmann::ordered_json::array();
+    for (const auto& p : r.unreadable) unreadable.push_back({{"file", p.path}, {"reason", p.reason}});
+    print_answer(nlohmann::ordered_json{{"out", a.out},
+                                        {"images", r.kept + r.added},
+                                        {"kept", r.kept},
+                                        {"added", r.added},
+                                        {"changed", r.changed},
+                                        {"removed", r.removed},
+                                        {"unreadable", unreadable},
+                                        {"unseen", r.unseen},
+                                        {"energies", r.energies},
+                                        {"graph", r.graph},
+                                        {"interrupted", r.stopped},
+                                        {"not_looked_at", r.unreached}});
+    return;
+  }
+  std::vector<std::string> left_out;
+  for (const auto& p : r.unreadable) left_out.push_back(index::line(p));
+  name_some("left out: ", left_out);
+  name_some("", r.unseen);
+  if (!r.written) return;
+  fmt::print("{}: {} images ({} kept, {} added, {} of them changed, {} removed, {} unreadable){}\n", a.out,
+             r.kept + r.added, r.kept, r.added, r.changed, r.removed, r.unreadable.size(),
+             r.graph ? ", with a graph for fast search" : "");
+}
+
+std::string text_of_interruption(const IndexArgs& a, const index::BuildReport& r) {
+  if (!r.written)
+    return fmt::format("interrupted: {} file(s) were not looked at; {}", r.unreached,
+                       r.kept > 0 || a.fresh ? "what was there stays as it was" : "there is no index yet");
+  return fmt::format(
+      "interrupted: {} file(s) were not looked at; what the index had of them stays, the same "
+      "command{} goes on",
+      r.unreached, a.fresh ? " without --fresh" : "");
 }
 
 void make_index(const IndexArgs& a) {
@@ -49,6 +87,7 @@ void make_index(const IndexArgs& a) {
                                           .image_size = a.image_size,
                                           .references = a.references,
                                           .data_root = a.data_root,
+                                          .images = a.data,
                                           .placement = runtime.placement(),
                                           .version = EBCLR_VERSION},
                                          notes);
@@ -60,26 +99,16 @@ void make_index(const IndexArgs& a) {
       say("\r{} {:3.0f} %{}", what, 100 * share, share >= 1 ? "\n" : "");
     };
   const auto r = index::build_index(looker, a.data, a.out, options);
-  if (a.json) {
-    fmt::print("{}\n", nlohmann::ordered_json{{"out", a.out},
-                                              {"images", r.kept + r.added},
-                                              {"kept", r.kept},
-                                              {"added", r.added},
-                                              {"changed", r.changed},
-                                              {"removed", r.removed},
-                                              {"unreadable", r.unreadable},
-                                              {"unseen", r.unseen},
-                                              {"graph", r.graph}}
-                           .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
-  } else {
-    name_some("left out: ", r.unreadable);
-    name_some("", r.unseen);
-    fmt::print("{}: {} images ({} kept, {} added, {} of them changed, {} removed, {} unreadable){}\n", a.out,
-               r.kept + r.added, r.kept, r.added, r.changed, r.removed, r.unreadable.size(),
-               r.graph ? ", with a graph for fast search" : "");
-  }
+  for (const auto& n : r.notes) say("note: {}\n", core::one_line(n));
+  const int64_t wanted = looker.references.defined() ? looker.references.size(0) : a.references;
+  if (a.references_named && r.energies && r.references != wanted)
+    say("note: --references {} changes nothing: the index keeps the {} that its energies are against; "
+        "--fresh "
+        "takes others\n",
+        a.references, r.references);
+  print_report(a, r);
   if (r.stopped) {
-    say("interrupted; the index holds what was done, the same command goes on\n");
+    say("{}\n", text_of_interruption(a, r));
     throw core::Error(core::ExitCode::kInterrupted, "index", "interrupted");
   }
 }
@@ -148,14 +177,17 @@ void add_index_commands(CLI::App& app) {
   c->add_option("--checkpoint", a->checkpoint, "Epoch or last")->capture_default_str();
   c->add_option("--image-size", a->image_size, "Side that images are read at (default: as in training)")
       ->check(CLI::Range(16, 1024));
-  c->add_option("--references", a->references, "Views that define the energy")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
+  auto* references = c->add_option("--references", a->references, "Views that define the energy")
+                         ->check(CLI::Range(1, 100000))
+                         ->capture_default_str();
   c->add_option("--data-root", a->data_root, "Where named sets are kept");
   c->add_flag("--fresh", a->fresh, "Replace an index that is there");
   c->add_flag("--json", a->json, "Print the outcome as JSON");
   add_runtime_options(*c, a->runtime);
-  c->callback([a] { make_index(*a); });
+  c->callback([a, references] {
+    a->references_named = references->count() > 0;
+    make_index(*a);
+  });
 
   auto s = std::make_shared<SearchArgs>();
   auto* f = app.add_subcommand("search", "Images of an index that are most like others");

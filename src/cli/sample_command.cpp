@@ -35,19 +35,18 @@ namespace fs = std::filesystem;
 /// The run's density at a checkpoint.
 density::Density load(const run::Run& run, const std::string& checkpoint, const std::string& data_root,
                       const std::string& moved, const Runtime& runtime, int64_t references, int64_t seed) {
-  const auto& method = run.config().method;
-  const bool joint = method.name == methods::kSupervised && method.ebclr.objective.lambda > 0;
-  if (method.name == methods::kSupervised && !joint) {
+  const bool density = density::learns_density(run);
+  if (!density && density::learns_classes(run)) {
     fmt::print(stderr,
                "warning: {} learnt classes alone, no density; its energy is that of its logits (finetune "
                "--joint learns both)\n",
                run.folder().root.string());
-  } else if (method.name != "ebclr" && !joint) {
+  } else if (!density) {
     fmt::print(
         stderr,
         "warning: {} was trained by {}, which learns no density; its energies only say how near an image's "
         "projection is to those of train images\n",
-        run.folder().root.string(), method.name);
+        run.folder().root.string(), run.config().method.name);
   }
   return density::load_density(run, {.checkpoint = checkpoint,
                                      .data_root = data_root,
@@ -139,12 +138,24 @@ struct JudgedSet {
   torch::Tensor energies;
 };
 
+/// The options as they are for one of the two sets: which split and which labels is said of the judged
+/// images, or of --against where these are pictures named one by one.
+EnergyArgs options_for(EnergyArgs a, bool stranger) {
+  if (stranger && a.files.empty()) {
+    a.split.clear();
+    a.labels_csv.clear();
+    a.test_fraction = -1;
+  }
+  if (stranger) a.files.clear();
+  return a;
+}
+
 /// Which images are meant: single files, the run's own (also where they were moved to), or another set.
 data::ImageSet images_for_energy(const EnergyArgs& a, const run::Run& run, const run::Model& model,
                                  const std::string& name, int threads,
                                  std::vector<data::FileProblem>& problems) {
   const auto& own = run.config().data;
-  if (!a.files.empty() && name == a.files[0])
+  if (!a.files.empty())
     return read_named(a.files, a.image_size > 0 ? a.image_size : model.side, threads, problems);
   auto source = apply(static_cast<const DataOptions&>(a), set_for(run, name));
   auto context = load_context(threads, a.json);
@@ -152,12 +163,13 @@ data::ImageSet images_for_energy(const EnergyArgs& a, const run::Run& run, const
   context.rest = split == "all" && a.limit < 0 && a.limit_test < 0;
   if (a.limit >= 0 && a.limit_test < 0) source.limit_test = a.limit;  // one limit for both splits
   // Another set has a split of its own, and nothing in it is missing or new since training.
-  auto sets = name == own.source || run::is_moved(run, name) ? run::load_images(run.folder(), source, context)
-                                                             : data::load(source, context);
+  auto sets = name != own.source && !run::is_moved(run, name) ? data::load(source, context)
+              : a.labels_csv.empty() ? run::load_pixels(run.folder(), source, context)
+                                     : run::load_images(run.folder(), source, context);
   for (const auto& n : sets.train.notes) fmt::print(stderr, "note: {}: {}\n", name, n);
   problems.insert(problems.end(), sets.problems.begin(), sets.problems.end());
-  const std::string picked = sets.test.size() > 0 ? split : "all";
-  return eval::pick_split(std::move(sets), picked);
+  const bool whole = a.split.empty() && sets.test.size() == 0;
+  return eval::pick_split(std::move(sets), whole ? "all" : split);
 }
 
 /// With pictures that are named one by one, options that choose among images have something to choose from
@@ -190,11 +202,15 @@ void energy(const EnergyArgs& a, const std::shared_ptr<dist::Group>& ranks) {
   // Where the run's own images are judged, their notes come with them.
   if (ranks->rank() == 0 && (!a.files.empty() || (!a.data.empty() && !moved))) print_notes(density);
   const std::string first = !a.files.empty() ? a.files[0] : a.data.empty() ? config.data.source : a.data;
-  for (const auto& name : {first, a.against}) {
+  for (const bool stranger : {false, true}) {
+    const std::string& name = stranger ? a.against : first;
     if (name.empty()) continue;
-    auto adapted = eval::adapt(images_for_energy(a, run, density.model, name, runtime.threads, problems),
-                               density.model.encoder->options().channels, density.model.image_shape,
-                               a.grayscale || !a.files.empty());
+    const auto options = options_for(a, stranger);
+    // Pictures are read in colour whatever they are; sets with a name have channels of their own.
+    const bool pictures = !a.files.empty() || data::is_folder(name);
+    auto adapted = eval::adapt(
+        images_for_energy(options, run, density.model, name, runtime.threads, problems),
+        density.model.encoder->options().channels, density.model.image_shape, a.grayscale || pictures);
     if (ranks->rank() == 0)
       for (const auto& n : adapted.notes) fmt::print(stderr, "note: {}: {}\n", name, n);
     if (!ranks->alone())
@@ -215,7 +231,7 @@ void energy(const EnergyArgs& a, const std::shared_ptr<dist::Group>& ranks) {
   core::write_atomically(a.out, csv, "energy");
   std::vector<plot::Sample> samples;
   nlohmann::ordered_json j = {{"out", a.out},
-                              {"references", density.references.size(0)},
+                              {"references", density.classes ? 0 : density.references.size(0)},
                               {"unreadable", nlohmann::ordered_json::array()},
                               {"sets", nlohmann::ordered_json::array()}};
   for (const auto& p : problems) j["unreadable"].push_back({{"file", p.path}, {"reason", p.reason}});
@@ -252,11 +268,13 @@ void energy(const EnergyArgs& a, const std::shared_ptr<dist::Group>& ranks) {
   if (j.contains("auroc"))
     fmt::print("AUROC of telling {} from {} by energy: {:.3f} (0.5 is chance)\n", parts[1].name,
                parts[0].name, j["auroc"].get<double>());
-  fmt::print(
-      "energies are against {} views of train images; training itself compares with the views of a batch, so "
-      "its "
-      "logged energies differ by about log({} / {})\n",
-      density.references.size(0), density.references.size(0), config.train.batch_size);
+  if (density.classes)
+    fmt::print("energies are those of the logits of its classes, without views of train images\n");
+  else
+    fmt::print(
+        "energies are against {0} views of train images; training itself compares with the views of a batch, "
+        "so its logged energies differ by about log({0} / {1})\n",
+        density.references.size(0), config.train.batch_size);
   fmt::print("wrote {} and {}\n", a.out, picture);
 }
 

@@ -61,7 +61,7 @@ void judge_strangers(const StrangersArgs& a) {
   if (!a.data_root.empty()) source.data_root = a.data_root;
   if (!a.data.empty()) source.source = a.data;
   source.limit_test = a.limit;
-  const auto own = run::load_images(run.folder(), source).test;
+  const auto own = run::load_pixels(run.folder(), source).test;
   if (own.size() == 0)
     core::usage_error("strangers", fmt::format("{}: the run's images have no test split", a.run));
   const eval::StrangerOptions options{.count = a.limit, .data_root = source.data_root, .seed = a.seed};

@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "cli/answer.h"
 #include "cli/finetune_command.h"
@@ -62,23 +63,41 @@ fs::path default_folder(const run::Config& c, bool restarted) {
   }
 }
 
+run::Layer probe_layer(const std::string& probe) {
+  std::error_code ec;
+  if (!fs::exists(probe, ec))
+    core::usage_error("train", fmt::format("--probe {}: no such folder or CSV", probe));
+  return {"--probe", {{"monitor.probe", fs::weakly_canonical(probe, ec).string()}}};
+}
+
+// Only the length of a run and the place of its images, labels and probe may change on the way; anything else
+// would not be the same run.
+void check_change(const run::Layer& layer, const run::Config& own) {
+  const auto& [key, value] = layer.values[0];
+  const std::set<std::string> free = {"train.epochs", "data.root", "data.source", "data.cache"};
+  const bool moved = (key == "data.labels_csv" && !own.data.labels_csv.empty()) ||
+                     (key == "monitor.probe" && !own.monitor.probe.empty());
+  if (!free.contains(key) && !moved)
+    core::usage_error("train", fmt::format("{} cannot change {} of a run that has begun", layer.origin, key));
+  std::error_code ec;
+  if (moved && !fs::exists(value, ec))
+    core::usage_error("train", fmt::format("{} {}: no such file", layer.origin, value));
+}
+
 Plan plan_resume(const TrainArgs& a, std::vector<std::string>& warnings) {
-  if (!a.config.config.empty() || !a.out.empty() || !a.budget.empty() || !a.probe.empty())
+  if (!a.config.config.empty() || !a.out.empty() || !a.budget.empty())
     core::usage_error(
         "train",
-        "--resume takes everything from the run folder; --config, --out, --budget and --probe do not go "
-        "with it");
+        "--resume takes everything from the run folder; --config, --out and --budget do not go with it");
   Plan p{.folder = {a.resume}};
   std::error_code ec;
   if (fs::is_directory(a.resume, ec)) train::check_run_folder(p.folder, /*resume=*/true);
-  // Only the length of a run and the place of its images may change on the way; anything else would not be
-  // the same run.
-  p.layers = {run::read_run_layer(run::Run::open(a.resume).folder().config())};
-  for (auto& layer : layers_of(a.config, warnings)) {
-    const auto& key = layer.values[0].first;
-    if (key != "train.epochs" && key != "data.root" && key != "data.source" && key != "data.cache")
-      core::usage_error("train",
-                        fmt::format("{} cannot change {} of a run that has begun", layer.origin, key));
+  const auto run = run::Run::open(a.resume);
+  p.layers = {run::read_run_layer(run.folder().config())};
+  auto changes = layers_of(a.config, warnings);
+  if (!a.probe.empty()) changes.push_back(probe_layer(a.probe));
+  for (const auto& layer : changes) {
+    check_change(layer, run.config());
     p.layers.push_back(layer);
   }
   p.config = run::resolve(p.layers);
@@ -88,10 +107,7 @@ Plan plan_resume(const TrainArgs& a, std::vector<std::string>& warnings) {
 Plan plan_new(const TrainArgs& a, bool restarted, std::vector<std::string>& warnings) {
   Plan p;
   p.layers = layers_of(a.config, warnings);
-  if (!a.probe.empty()) {
-    std::error_code ec;
-    p.layers.push_back({"--probe", {{"monitor.probe", fs::weakly_canonical(a.probe, ec).string()}}});
-  }
+  if (!a.probe.empty()) p.layers.push_back(probe_layer(a.probe));
   p.config = run::resolve(p.layers);
   if (p.config.data.source.empty())
     core::usage_error("train",
@@ -112,9 +128,6 @@ void check_beginning(const Plan& p, const TrainArgs& a) {
   train::check_run_folder(p.folder, resume);
   if (resume) return;
   core::check_writable(p.folder.config(), "train");
-  std::error_code ec;
-  if (!a.probe.empty() && !fs::exists(a.probe, ec))
-    core::usage_error("train", fmt::format("--probe {}: no such folder or CSV", a.probe));
 }
 
 // What the command line says, the same on all ranks. A launcher that starts the same command again after a
@@ -138,13 +151,18 @@ Plan make_plan(TrainArgs& a, dist::Group& ranks, std::vector<std::string>& warni
 }
 
 // The images, read first by one rank of each host: it downloads and decodes for the others.
-data::TrainTest load_shared(const Plan& p, dist::Group& ranks, const data::LoadContext& context) {
+data::TrainTest load_shared(const Plan& p, bool resume, dist::Group& ranks,
+                            const data::LoadContext& context) {
   const auto launch = dist::find_launch(dist::process_environment());
   const bool first = !launch || launch->local_rank == 0;
+  const auto load = [&] {
+    return resume ? run::load_to_resume(p.folder, p.config, context)
+                  : run::load_images(p.folder, p.config.data, context);
+  };
   data::TrainTest sets;
-  if (first) sets = run::load_images(p.folder, p.config.data, context);
+  if (first) sets = load();
   ranks.meet();
-  if (!first) sets = run::load_images(p.folder, p.config.data, context);
+  if (!first) sets = load();
   if (!ranks.alone()) ranks.require_same("set of images", run::describe_images(sets.train));
   return sets;
 }
@@ -173,8 +191,9 @@ void choose_settings(Plan& p, std::vector<run::Layer>& chosen, bool quiet) {
   if (!quiet)
     fmt::print("{}: {} pictures; chosen for them (--config or --set change it):\n",
                core::one_line(p.config.data.source), survey.files);
-  take_advice(p, train::advise({.median_side = survey.median_side, .image_size = p.config.data.image_size}),
-              chosen, quiet);
+  take_advice(
+      p, train::advise({.median_side = survey.median_side, .image_size = p.config.data.image_size}, p.config),
+      chosen, quiet);
 }
 
 // Batch from the images that could be read; epochs, buffer and logs from the machine's speed and the time
@@ -184,6 +203,7 @@ void choose_length(Plan& p, std::vector<run::Layer>& chosen, const data::ImageSe
   const std::vector<int64_t> shape = {images.channels(), images.height(), images.width()};
   const double seconds = train::parse_duration(budget.empty() ? "30m" : budget);
   take_advice(p, train::advise_batch(images.size()), chosen, quiet);
+  take_advice(p, train::advise_ranks(p.config, ranks), chosen, quiet);
   // A tenth for views, optimizer and logs. A batch is shared by the ranks; what they tell each other takes
   // some of that time.
   const double step = 1.1 * train::rehearse(p.config, shape, runtime.placement()).seconds / ranks;
@@ -200,6 +220,18 @@ void choose_length(Plan& p, std::vector<run::Layer>& chosen, const data::ImageSe
   if (quiet) return;
   fmt::print("expected end: about {} ({} of training)\n", clock, core::human_seconds(all));
   std::fflush(stdout);
+}
+
+// A folder of labelled pictures that are among those to learn from.
+bool probe_is_trained_on(const run::Config& c) {
+  if (!data::is_folder(c.monitor.probe) || !data::is_folder(c.data.source)) return false;
+  const auto inside = fs::path(c.monitor.probe).lexically_relative(c.data.source);
+  return !inside.empty() && *inside.begin() != "..";
+}
+
+// By its own labels.
+bool can_be_watched(const data::TrainTest& sets) {
+  return sets.train.labelled() && (sets.test.size() == 0 || sets.test.labelled());
 }
 
 void train(TrainArgs a, const std::shared_ptr<dist::Group>& ranks) {
@@ -220,10 +252,14 @@ void train(TrainArgs a, const std::shared_ptr<dist::Group>& ranks) {
   if (p.chosen) choose_settings(p, chosen, silent);
   p.config.data = run::absolute(p.config.data);
 
-  auto sets = load_shared(p, *ranks, load_context(runtime.threads, silent));
+  auto sets = load_shared(p, resume, *ranks, load_context(runtime.threads, silent));
   if (resume) run::check_same_images(p.folder, sets.list, p.config.data.source);
   for (const auto& n : sets.train.notes) progress.on_warning(n);
-  if (p.config.monitor.knn_every > 0 && p.config.monitor.probe.empty() && !sets.train.labelled())
+  if (!resume && probe_is_trained_on(p.config))
+    progress.on_warning(
+        fmt::format("--probe {} lies in the folder of the train images: what is watched was learnt from",
+                    p.config.monitor.probe));
+  if (!resume && p.config.monitor.knn_every > 0 && p.config.monitor.probe.empty() && !sets.train.labelled())
     core::usage_error(
         "train",
         fmt::format("monitor.knn_every needs labels, and {} has images without; give --probe FOLDER|CSV "
@@ -236,7 +272,7 @@ void train(TrainArgs a, const std::shared_ptr<dist::Group>& ranks) {
   }
   // Watched by default where there is something to watch by.
   if (!resume && (p.chosen || !a.probe.empty()) && p.config.monitor.knn_every == 0 &&
-      (sets.train.labelled() || !a.probe.empty()))
+      (can_be_watched(sets) || !a.probe.empty()))
     p.config.monitor.knn_every = std::max<int64_t>(1, p.config.train.epochs / 10);
   perform({.config = p.config, .folder = p.folder, .resume = resume, .sets = std::move(sets)}, a.training,
           runtime, progress, ranks);
@@ -272,8 +308,11 @@ void perform(Training t, const TrainingOptions& o, const Runtime& runtime, train
   auto images = std::make_shared<data::ImageSet>(std::move(t.sets.train));
   const std::string root = t.folder.root.string();
   // Before there is a folder: a run whose probe cannot be read has not begun.
-  const auto monitor =
-      leads ? eval::monitor_of(t.config, *images, t.sets.test, runtime.threads) : eval::KnnMonitor{};
+  const auto tell = [&](const std::string& text) { progress.on_warning(text); };
+  const auto monitor = !leads ? eval::KnnMonitor{}
+                       : t.resume
+                           ? eval::monitor_to_resume(t.config, *images, t.sets.test, tell, runtime.threads)
+                           : eval::monitor_of(t.config, *images, t.sets.test, runtime.threads);
   LivePage page(leads ? o.watch : WatchOptions{}, {t.folder.root}, root);
   protect_work(ranks->alone() ? 0 : 5);  // from here on there is a run
   train::Trainer trainer({.folder = t.folder,
@@ -338,7 +377,8 @@ void add_train_command(CLI::App& app) {
       "means minutes (default: 30m)");
   command->add_option(
       "--probe", a->probe,
-      "Labelled folder, or CSV of path,label, to watch training by; apart from the train images");
+      "Labelled folder, or CSV of path,label, to watch training by; apart from the train images (with "
+      "--resume: where the run's own is now)");
   add_training_options(*command, a->training);
   command->callback([a] { with_ranks([&](const auto& ranks) { train(*a, ranks); }, /*announce=*/false); });
 }

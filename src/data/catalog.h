@@ -33,6 +33,7 @@ struct LoadContext {
   std::function<void(const LoadProgress&)> progress = {};  ///< called while pictures are decoded
   const ImageList* list = nullptr;  ///< folders: the images of a run, whose splits count
   bool rest = false;                ///< folders: also what is in neither split
+  bool labels = true;               ///< folders: false reads them without labels
 };
 
 /// Both splits; `test` may be empty (size 0).

@@ -36,6 +36,7 @@ struct Listing {
   Found found = {};
   std::vector<std::string> files = {};
   Labels labels = {};
+  fs::path labels_csv = {};  // where the labels are from; empty: from folders
 };
 
 void check_size(int64_t image_size) {
@@ -66,24 +67,34 @@ Labels labels_without_csv(const Found& found, const std::vector<std::string>& fi
   return linked.class_names.empty() ? labels : linked;
 }
 
-Listing list_folder(const fs::path& folder, const fs::path& labels_csv, const ImageList* list = nullptr) {
+std::string left_out_runs(const Found& found) {
+  return "left out, written by runs: " + some_of(found.runs);
+}
+
+Listing list_folder(const fs::path& folder, const fs::path& labels_csv, const LoadContext& context = {}) {
   std::error_code ec;
   if (!fs::is_directory(folder, ec))
     core::usage_error(kFolderComponent, fmt::format("{}: not a folder", folder.string()));
-  Listing out{.folder = folder};
-  // Splits may be made of links to files that lie beside them; with a CSV there are none (make_parts).
-  const auto test = labels_csv.empty() ? test_beside_train(folder) : "";
+  Listing out{.folder = folder, .labels_csv = labels_csv};
+  const auto test = test_beside_train(folder);
+  const auto known = context.list ? paths_of(*context.list) : std::vector<std::string>{};
+  // Splits may be made of links to files that lie beside them.
   out.found = find_pictures(
-      folder, test.empty() ? std::vector<std::string>{} : std::vector<std::string>{"train", test});
-  if (list) take_names(paths_of(*list), folder, out.found);  // the images of a run stay what they were
+      folder, test.empty() ? std::vector<std::string>{} : std::vector<std::string>{"train", test}, known);
+  if (context.list) take_names(known, folder, out.found);  // the images of a run stay what they were
   if (out.found.files.empty())
-    core::usage_error(kFolderComponent, fmt::format("{}: no images in it or its sub-folders; expected {}",
-                                                    folder.string(), image::readable_formats()));
+    core::usage_error(kFolderComponent,
+                      fmt::format("{}: no images in it or its sub-folders; expected {}{}", folder.string(),
+                                  image::readable_formats(),
+                                  out.found.runs.empty() ? "" : "; " + left_out_runs(out.found)));
   for (const auto& f : out.found.files) out.files.push_back(f.path);
   out.name = fs::canonical(folder, ec).filename().string();
   if (out.name.empty()) out.name = folder.string();
-  out.labels = labels_csv.empty() ? labels_without_csv(out.found, out.files)
-                                  : labels_from_csv(labels_csv, folder, out.found.files);
+  if (!context.labels)
+    out.labels.label.assign(out.files.size(), kNoLabel);
+  else
+    out.labels = labels_csv.empty() ? labels_without_csv(out.found, out.files)
+                                    : labels_from_csv(labels_csv, folder, out.found.files);
   return out;
 }
 
@@ -126,6 +137,21 @@ void refuse_most(const Listing& l, const std::vector<FileProblem>& problems, siz
                                   problems.size(), all, names_of(problems)));
 }
 
+// How many images a CSV labels, of those that can be read.
+void note_labelled(const Listing& l, const DecodedImages& d, std::vector<std::string>& notes) {
+  std::unordered_set<std::string> bad;
+  for (const auto& p : d.problems) bad.insert(p.path);
+  size_t all = 0, labelled = 0;
+  for (size_t i = 0; i < l.files.size(); ++i) {
+    if (bad.contains(l.files[i])) continue;
+    ++all;
+    labelled += l.labels.label[i] != kNoLabel;
+  }
+  if (labelled < all)
+    notes.push_back(
+        fmt::format("{} of {} images have a label in {}", labelled, all, l.labels_csv.filename().string()));
+}
+
 // The notes on what could not be read; an error when that is most of it.
 std::vector<std::string> notes_of(const Listing& l, const DecodedImages& d,
                                   std::vector<FileProblem>& problems) {
@@ -141,6 +167,7 @@ std::vector<std::string> notes_of(const Listing& l, const DecodedImages& d,
     refuse_most(l, d.problems, decoded);
   }
   auto notes = l.labels.notes;
+  if (!l.labels_csv.empty()) note_labelled(l, d, notes);
   if (!problems.empty())
     notes.insert(notes.begin(), fmt::format("{} of {} files could not be read and are left out: {}",
                                             problems.size(), all, names_of(problems)));
@@ -151,6 +178,7 @@ std::vector<std::string> notes_of(const Listing& l, const DecodedImages& d,
     notes.push_back(
         fmt::format("{} link(s) lead to images that the folder holds already: each image counts once",
                     l.found.further_names.size()));
+  if (!l.found.runs.empty()) notes.push_back(left_out_runs(l.found));
   notes.insert(notes.end(), d.notes.begin(), d.notes.end());
   return notes;
 }
@@ -180,11 +208,13 @@ void label_splits(Listing& l, const std::string& test) {
     l.labels.notes.push_back(fmt::format(
         "{} has no class folders: its images have no labels (a CSV file can give them: data.labels_csv)",
         test));
+    for (const auto& n : tests.notes) l.labels.notes.push_back(fmt::format("in {}: {}", test, n));
   } else {
     core::usage_error(
         kFolderComponent,
-        fmt::format("{}: train and {} have different class folders ({} and {}); make them equal",
-                    l.folder.string(), test, train.class_names.size(), tests.class_names.size()));
+        fmt::format("{}: train and {} have different class folders ({} and {}); make them equal{}",
+                    l.folder.string(), test, train.class_names.size(), tests.class_names.size(),
+                    train.class_names.empty() && !train.notes.empty() ? "; in train " + train.notes[0] : ""));
   }
 }
 
@@ -259,22 +289,16 @@ void leave_out_unlabelled(const Listing& l, Parts& parts) {
   }
   if (parts.train.empty())
     core::usage_error(kFolderComponent,
-                      fmt::format("{}: no image has a label; give some with --labels FILE.csv, or sort them "
-                                  "into one folder per class",
-                                  l.folder.string()));
+                      fmt::format("{}: no {}image has a label; give some with --labels FILE.csv, or sort "
+                                  "them into one folder per class",
+                                  l.folder.string(), parts.test.empty() ? "" : "train "));
 }
 
-// A seeded, stratified part of all images (data.labelled: of those with a label) for testing. Copies of one
-// picture are all in it or all not: a test image that was trained on says nothing.
-Parts held_out_parts(const Listing& l, const SourceOptions& o, int threads) {
-  Parts parts;
-  std::vector<int64_t> all(l.files.size()), labels;
-  std::iota(all.begin(), all.end(), int64_t{0});
-  if (o.labelled) {
-    parts.train = all;
-    leave_out_unlabelled(l, parts);
-    all = parts.train;
-  }
+// Moves a seeded, stratified part of train to test. Copies of one picture are all in it or all not: a test
+// image that was trained on says nothing.
+void hold_out_of_train(const Listing& l, const SourceOptions& o, int threads, Parts& parts) {
+  const auto all = parts.train;
+  std::vector<int64_t> labels;
   std::vector<FoundFile> files;
   for (const auto i : all) {
     labels.push_back(l.labels.label[static_cast<size_t>(i)]);
@@ -293,13 +317,43 @@ Parts held_out_parts(const Listing& l, const SourceOptions& o, int threads) {
         fmt::format("{} file(s) are copies of others, byte for byte: all copies of an image are on one side "
                     "of the split, which holds out {} of {} files",
                     copies, parts.test.size(), all.size()));
+}
+
+// All images (data.labelled: those with a label), of which a part is held out.
+Parts held_out_parts(const Listing& l, const SourceOptions& o, int threads) {
+  Parts parts;
+  parts.train.resize(l.files.size());
+  std::iota(parts.train.begin(), parts.train.end(), int64_t{0});
+  if (o.labelled) leave_out_unlabelled(l, parts);
+  hold_out_of_train(l, o, threads, parts);
+  return parts;
+}
+
+// Folders train and `test` are the parts, whoever labels the images.
+Parts parts_of_folders(const Listing& l, const std::string& test, const SourceOptions& o, int threads) {
+  Parts parts;
+  std::set<std::string> beside;
+  for (size_t i = 0; i < l.files.size(); ++i) {
+    const auto& file = l.files[i];
+    auto& part = file.starts_with("train/")     ? parts.train
+                 : file.starts_with(test + "/") ? parts.test
+                                                : parts.rest;
+    part.push_back(static_cast<int64_t>(i));
+    if (&part == &parts.rest) beside.insert(file.substr(0, file.find('/')));
+  }
+  if (!beside.empty())
+    parts.notes.push_back(fmt::format("{} image(s) lie beside train and {} and are in neither: {}",
+                                      parts.rest.size(), test, some_of({beside.begin(), beside.end()})));
+  if (!o.labelled) return parts;
+  leave_out_unlabelled(l, parts);
+  // A CSV that labels train alone: what is learnt from it can still be judged.
+  if (parts.test.empty() && !l.labels_csv.empty()) hold_out_of_train(l, o, threads, parts);
   return parts;
 }
 
 Parts make_parts(Listing& l, const SourceOptions& o, const LoadContext& context) {
   const auto test = test_beside_train(l.folder);
-  const bool splits = !test.empty() && o.labels_csv.empty();
-  if (splits) label_splits(l, test);
+  if (!test.empty() && l.labels_csv.empty() && context.labels) label_splits(l, test);
   Parts parts;
   if (auto known = context.list && !context.list->empty() ? parts_of_list(l, *context.list) : std::nullopt) {
     parts = std::move(*known);
@@ -307,13 +361,8 @@ Parts make_parts(Listing& l, const SourceOptions& o, const LoadContext& context)
       note_unused(l, *context.list, parts);
       leave_out_unlabelled(l, parts);
     }
-  } else if (splits) {
-    for (size_t i = 0; i < l.files.size(); ++i)
-      (l.files[i].starts_with("train/")     ? parts.train
-       : l.files[i].starts_with(test + "/") ? parts.test
-                                            : parts.rest)
-          .push_back(static_cast<int64_t>(i));
-    if (o.labelled) leave_out_unlabelled(l, parts);
+  } else if (!test.empty()) {
+    parts = parts_of_folders(l, test, o, context.threads);
   } else {
     parts = held_out_parts(l, o, context.threads);
   }
@@ -356,7 +405,7 @@ fs::path cache_folder(const SourceOptions& o) {
 TrainTest load_folder(const SourceOptions& o, const LoadContext& context) {
   const int64_t image_size = o.image_size > 0 ? o.image_size : 32;
   check_size(image_size);
-  Listing l = list_folder(o.source, o.labels_csv, context.list);
+  Listing l = list_folder(o.source, o.labels_csv, context);
   const Parts parts = make_parts(l, o, context);
   std::vector<int64_t> rows = parts.train;
   rows.insert(rows.end(), parts.test.begin(), parts.test.end());
@@ -458,7 +507,7 @@ ImageSet read_files(const std::vector<fs::path>& files, const FolderOptions& o) 
 
 void decode_image(std::span<const std::byte> bytes, const std::string& name, int64_t size, bool grayscale,
                   uint8_t* out) {
-  const auto picture = image::decode(bytes, name, {.at_least = static_cast<int>(size)});
+  const auto picture = decode_for(bytes, name, size);
   image::square_planes(picture, static_cast<int>(size), grayscale, out);
 }
 

@@ -44,8 +44,8 @@ Survey survey(const std::filesystem::path& folder);
 /// relative to the CSV or absolute. A third of it is asked about, the rest is known.
 TrainTest load_probe(const std::filesystem::path& source, const FolderOptions& options, uint64_t seed);
 
-/// One picture in memory: its centre square as planes, out uint8 [C, size, size] with C 1 or 3. Throws Error
-/// when it cannot be read; `name` stands for it.
+/// One picture in memory: its centre square as planes, out uint8 [C, size, size] with C 1 or 3, the pixels
+/// that a set has of it. Throws Error when it cannot be read; `name` stands for it.
 void decode_image(std::span<const std::byte> bytes, const std::string& name, int64_t size, bool grayscale,
                   uint8_t* out);
 

@@ -274,8 +274,7 @@ Known decode_file(const DecodeRequest& r, const Head& head, const FoundFile& fil
   try {
     const auto bytes = image::read_regular(r.folder / file.path, image::kMaxFileBytes, &k.stamp);
     digest = core::sha256(bytes).substr(0, 32);
-    const auto picture =
-        image::decode(bytes, file.path, {.at_least = static_cast<int>(head.large), .large = &large_ones});
+    const auto picture = decode_for(bytes, file.path, r.image_size, &large_ones);
     image::square_planes(picture, static_cast<int>(head.size), r.grayscale, to.small.data());
     image::square_planes(picture, static_cast<int>(head.large), r.grayscale, to.large.data());
     k.digest = digest;
@@ -552,6 +551,12 @@ DecodedImages in_memory(const DecodeRequest& r, const Head& head, const std::opt
 
 int64_t large_size(int64_t image_size) {
   return (image_size * 5 / 4 + 7) / 8 * 8;
+}
+
+image::Pixels decode_for(std::span<const std::byte> bytes, const std::string& name, int64_t image_size,
+                         std::mutex* large_ones) {
+  return image::decode(bytes, name,
+                       {.at_least = static_cast<int>(large_size(image_size)), .large = large_ones});
 }
 
 MappedFile::MappedFile(const fs::path& path) {

@@ -6,10 +6,13 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "data/walk.h"
+#include "image/pixels.h"
 
 namespace ebclr::data {
 
@@ -25,6 +28,11 @@ struct LoadProgress {
 
 /// Size of the larger copies that views are cropped from: a quarter more than the images, a multiple of 8.
 int64_t large_size(int64_t image_size);
+
+/// A picture before it is cut to that size. Whoever reads pictures for an encoder comes here: a JPEG decoded
+/// at another reduced scale has other pixels. `large_ones` is of image::DecodeOptions.
+image::Pixels decode_for(std::span<const std::byte> bytes, const std::string& name, int64_t image_size,
+                         std::mutex* large_ones = nullptr);
 
 /// A cache file in memory; lives as long as a tensor of it.
 class MappedFile {

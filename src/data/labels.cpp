@@ -122,16 +122,14 @@ Labels labels_from_csv(const fs::path& csv, const fs::path& folder, const std::v
   const auto number = numbers_of(out.class_names);
   out.label.assign(files.size(), kNoLabel);
   for (const auto& [i, name] : given) out.label[i] = number.at(name);
-  if (given.size() < files.size())
-    out.notes.push_back(fmt::format("{} of {} images have a label in {}", given.size(), files.size(),
-                                    csv.filename().string()));
   return out;
 }
 
 Labels labels_from_folders(const std::vector<std::string>& files) {
   Labels out;
   out.label.assign(files.size(), kNoLabel);
-  std::set<std::string> names, deeper;
+  std::set<std::string> names;
+  std::map<std::string, std::string> deeper;  // and a sub-folder in each
   size_t inside = 0;
   std::vector<std::string> class_of(files.size());
   for (size_t i = 0; i < files.size(); ++i) {
@@ -140,16 +138,19 @@ Labels labels_from_folders(const std::vector<std::string>& files) {
     if (slash == std::string::npos) continue;
     const std::string first = f.substr(0, slash), rest = f.substr(slash + 1);
     const bool images = rest.starts_with("images/") && rest.find('/', 7) == std::string::npos;
-    if (rest.find('/') != std::string::npos && !images) deeper.insert(first);
+    if (rest.find('/') != std::string::npos && !images)
+      deeper.emplace(first, f.substr(0, f.find('/', slash + 1)));
     names.insert(first);
     class_of[i] = first;
     ++inside;
   }
   if (!deeper.empty()) {
-    if (deeper.size() > 1)
-      out.notes.push_back(
-          "sub-folders lie in sub-folders, so they do not count as classes; a CSV file (data.labels_csv) can "
-          "label the images");
+    if (names.size() > 1)  // otherwise there would be no classes anyway
+      out.notes.push_back(fmt::format(
+          "sub-folders lie in sub-folders ({}), so they do not count as classes; a CSV file "
+          "(data.labels_csv) can label the images",
+          deeper.size() == 1 ? deeper.begin()->second
+                             : fmt::format("{}, and in {} more", deeper.begin()->second, deeper.size() - 1)));
     return out;
   }
   if (names.size() < 2 || inside * 2 <= files.size()) return out;

@@ -31,9 +31,25 @@ FoundFile found_file(std::string path, const struct stat& s) {
           {s.st_dev, s.st_ino}};
 }
 
+// Is it a run of training, by what it holds? `entries` are its names, in order. Other programs write a
+// config.yaml beside checkpoints too, so that these are looked at.
+bool is_run(const fs::path& folder, const std::vector<std::string>& entries) {
+  const auto holds = [&](const char* name) {
+    return std::binary_search(entries.begin(), entries.end(), name);
+  };
+  if (!holds("config.yaml") || !holds("checkpoints")) return false;
+  std::error_code ec;
+  for (fs::directory_iterator it(folder / "checkpoints", ec); it != fs::directory_iterator();
+       it.increment(ec)) {
+    const auto name = it->path().filename().string();
+    if (name.starts_with("step-") && name.ends_with(".safetensors")) return true;
+  }
+  return false;
+}
+
 class Walk {
  public:
-  explicit Walk(Found& found) : found_(found) {}
+  Walk(Found& found, const std::vector<std::string>& known) : found_(found), known_(known) {}
 
   // All that is below these folders, and only then what links in them lead to: a file that can be reached
   // without one is named so.
@@ -63,10 +79,13 @@ class Walk {
       entries.push_back(it->path().filename().string());
     if (ec) found_.unreadable_folders.push_back(prefix.empty() ? "." : prefix);
     std::sort(entries.begin(), entries.end());
+    const bool run = is_run(folder, entries);
+    if (run && !prefix.empty() && leave_out(prefix)) return;
     for (const auto& name : entries) {
       if (name.starts_with(".")) continue;
       const fs::path path = folder / name;
       const std::string relative = prefix.empty() ? name : prefix + "/" + name;
+      if (run && prefix.empty() && name == "samples" && leave_out(relative)) continue;
       const bool known = ::lstat(path.c_str(), &s) == 0;
       if (!known && errno == ENOENT) continue;  // gone since it was listed
       if (known && S_ISLNK(s.st_mode)) {
@@ -75,6 +94,14 @@ class Walk {
         look(path, relative, known ? &s : nullptr);
       }
     }
+  }
+
+  // Not where a list of images, from before runs were left out, has some of there.
+  bool leave_out(const std::string& folder) {
+    const bool listed = std::any_of(known_.begin(), known_.end(),
+                                    [&](const auto& path) { return path.starts_with(folder + "/"); });
+    if (!listed) found_.runs.push_back(folder);
+    return !listed;
   }
 
   // `s` is null when it could not be asked, and errno says why. What is not named like a picture may then be
@@ -116,6 +143,7 @@ class Walk {
   };
 
   Found& found_;
+  const std::vector<std::string>& known_;
   std::set<FileId> folders_;
   std::map<FileId, Known> files_;
   std::vector<Link> links_;
@@ -175,15 +203,17 @@ void take_names(const std::vector<std::string>& names, const fs::path& folder, F
   std::sort(found.further_names.begin(), found.further_names.end(), in_order);
 }
 
-Found find_pictures(const fs::path& folder, const std::vector<std::string>& first) {
+Found find_pictures(const fs::path& folder, const std::vector<std::string>& first,
+                    const std::vector<std::string>& known) {
   Found found;
-  Walk walk(found);
+  Walk walk(found, known);
   walk.go(folder, first);
   walk.go(folder, {""});
   std::sort(found.files.begin(), found.files.end(), in_order);
   std::sort(found.problems.begin(), found.problems.end(), in_order);
   std::sort(found.further_names.begin(), found.further_names.end(), in_order);
   std::sort(found.unreadable_folders.begin(), found.unreadable_folders.end(), path_before);
+  std::sort(found.runs.begin(), found.runs.end(), path_before);
   return found;
 }
 

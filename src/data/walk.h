@@ -40,6 +40,7 @@ struct Found {
   /// That could not be listed, or not to the end; also links to what is away, which may be a folder.
   std::vector<std::string> unreadable_folders = {};
   std::vector<FoundFile> further_names = {};  ///< links to pictures that are in `files`
+  std::vector<std::string> runs = {};         ///< folders that runs of training wrote, which were not entered
   int64_t others = 0;                         ///< files that are no pictures
 };
 
@@ -47,8 +48,10 @@ struct Found {
 /// skipped. A file counts when it is named like a picture or its first bytes are those of one, and it counts
 /// once: what is there without a link keeps its own name, links bring what is not there otherwise.
 /// Sub-folders `first` come before the others, links in them included; what one of them holds without a link
-/// is never taken by a link of another.
-Found find_pictures(const std::filesystem::path& folder, const std::vector<std::string>& first = {});
+/// is never taken by a link of another. A sub-folder that is a run of training is not entered, nor `samples`
+/// where the folder itself is one: what a run drew is no data. Unless pictures of it are among `known`.
+Found find_pictures(const std::filesystem::path& folder, const std::vector<std::string>& first = {},
+                    const std::vector<std::string>& known = {});
 
 /// The order of Found::files: name by name, as one folder after the other is listed.
 bool path_before(std::string_view a, std::string_view b);

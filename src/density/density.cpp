@@ -24,6 +24,14 @@ bool learns_classes(const run::Run& run) {
   return run.config().method.name == methods::kSupervised;
 }
 
+bool learns_density(const std::string& method, double lambda) {
+  return method == "ebclr" || (method == methods::kSupervised && lambda > 0);
+}
+bool learns_density(const run::Run& run) {
+  const auto& method = run.config().method;
+  return learns_density(method.name, method.ebclr.objective.lambda);
+}
+
 Density load_density(const run::Run& run, const DensityOptions& o) {
   auto model = run.load(o.checkpoint);
   engine::place(*model.encoder, model.head.get(), o.placement);
@@ -41,7 +49,7 @@ Density density_of(const run::Run& run, run::Model model, const DensityOptions& 
     if (!o.data.empty()) source.source = o.data;
     run::check_holds_images(run, source.source);  // others would define another energy
     d.images = std::make_shared<const data::ImageSet>(
-        run::load_images(run.folder(), source, {.progress = o.reading}).train);
+        run::load_pixels(run.folder(), source, {.progress = o.reading}).train);
   }
   if (d.images->channels() != d.model.encoder->options().channels)
     core::usage_error(kComponent, fmt::format("{} has {} channels, the encoder expects {}", d.images->name,

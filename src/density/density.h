@@ -46,6 +46,11 @@ struct Density {
 /// Are the outputs of this run's head logits of classes?
 bool learns_classes(const run::Run& run);
 
+/// Does this method, with its generative term weighed by lambda, learn a density? Else energies only say how
+/// near an image's projection is to those of train images.
+bool learns_density(const std::string& method, double lambda);
+bool learns_density(const run::Run& run);
+
 /// Loads the network to its device and computes the outputs of reference views.
 Density load_density(const run::Run& run, const DensityOptions& options);
 /// The same for a model of the run that is loaded and in its place; options.checkpoint says nothing then.

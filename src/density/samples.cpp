@@ -38,9 +38,10 @@ DrawnSamples draw_samples(const Density& density, torch::Tensor start, const Sam
   if (sampler.kind == ebm::SamplerKind::kYopo) sampler.kind = ebm::SamplerKind::kMsgld;  // exact steps here
   sampler.precision = ebm::Precision::kFloat;
   auto v = std::move(start);
+  const int64_t visit = ebm::steps_per_visit(method.sampler);
   int64_t age = o.age;
   for (int64_t done = 0; done < o.steps; ++age) {
-    sampler.steps = std::min(method.sampler.steps, o.steps - done);
+    sampler.steps = std::min(visit, o.steps - done);
     const auto counts = torch::full({v.size(0)}, age, torch::kInt64);
     v = ebm::make_sampler(sampler)->run(watched, v, counts, noise).chains;
     done += sampler.steps;

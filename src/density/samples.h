@@ -19,8 +19,8 @@ struct SampleOptions {
   std::function<void(double)> progress = {};  ///< hears the share that is done before each step; may throw
 };
 
-/// Moves chains [N, C, H, W] with the run's sampler; every sampler.steps steps count as a visit, so that the
-/// noise falls as in training.
+/// Moves chains [N, C, H, W] with the run's sampler; as many steps as a visit has in
+/// training count as one, so that the noise falls as there.
 DrawnSamples draw_samples(const Density& density, torch::Tensor start, const SampleOptions& options);
 
 }  // namespace ebclr::density

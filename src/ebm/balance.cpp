@@ -30,7 +30,11 @@ bool Balance::observe(double gap) {
   state_.count = 0;
   const double before = state_.value;
   if (o_.increment > 0) {
-    if (error > 0) state_.value = std::min(state_.value + o_.increment, std::max(o_.high, state_.value));
+    // A weight helps by being less. A value that was given beyond its limit stays where it is.
+    if (error > 0)
+      state_.value = o_.kind == BalanceKind::kLambda
+                         ? std::max(state_.value - o_.increment, std::min(o_.low, state_.value))
+                         : std::min(state_.value + o_.increment, std::max(o_.high, state_.value));
   } else {
     const double correction = o_.rate * std::clamp(error / o_.width, -1.0, 1.0);
     const double factor = std::exp(o_.kind == BalanceKind::kLambda ? -correction : correction);

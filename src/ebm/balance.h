@@ -16,7 +16,8 @@ struct BalanceOptions {
   int64_t window = 20;   ///< steps between corrections, over which the mean gap is taken
   double low = 0;        ///< least value of the setting; 0: a tenth of the first one
   double high = 0;       ///< largest value; 0: ten times the first one (steps: four times)
-  double increment = 0;  ///< above 0: the paper's rule, add this when the gap is above target, never go back
+  double increment = 0;  ///< above 0: the paper's rule, add this when the gap is above target (kLambda: take
+                         ///< it off), never go back
 };
 
 /// The feedback. Chains that stay above the data's energy (gap above target) get larger or more steps, or the

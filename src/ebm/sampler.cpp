@@ -162,6 +162,10 @@ torch::Tensor noise_scale(const torch::Tensor& counts, const SamplerOptions& o) 
   return (o.sigma_min + (o.sigma_max - o.sigma_min) * left).to(torch::kFloat32);
 }
 
+int64_t steps_per_visit(const SamplerOptions& o) {
+  return o.kind == SamplerKind::kYopo ? o.outer * o.inner : o.steps;
+}
+
 double sampler_units(const SamplerOptions& o) {
   if (o.kind != SamplerKind::kYopo) return 2.0 * static_cast<double>(o.steps);
   // The first inner step ends the full gradient's way back; the others run the first layers again.

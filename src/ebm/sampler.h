@@ -119,6 +119,9 @@ struct SamplerOptions {
   Precision precision = Precision::kFloat;  ///< with kBfloat16 a run throws Error where the energy cannot
 };
 
+/// Steps of a chain in one visit: T, or YOPO's M * N.
+int64_t steps_per_visit(const SamplerOptions& options);
+
 /// Noise scale of chains with these visit counts (int [N]) -> float [N].
 torch::Tensor noise_scale(const torch::Tensor& counts, const SamplerOptions& options);
 

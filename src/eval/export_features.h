@@ -12,7 +12,8 @@
 
 namespace ebclr::eval {
 
-/// "train", "test", or "all": both and what is in neither, one after the other.
+/// "train", "test", or "all": both and what is in neither, one after the other. Throws Error when there are
+/// none.
 data::ImageSet pick_split(data::TrainTest sets, const std::string& split);
 /// The image's relative path where it has one, else set/split/number.
 std::string image_name(const data::ImageSet& set, int64_t i);
@@ -34,7 +35,9 @@ struct Exported {
 void check_export_name(const std::filesystem::path& out);
 
 /// Writes features [N, D] as .npy, names as .files.txt (a line break in one as \\n), labels (if there are
-/// any) as .labels.npy. The set must be fit for the encoder (see adapt).
+/// any) as .labels.npy and the names of their classes as .classes.txt, line k for label k. What an earlier
+/// call wrote beside the same array and this one does not is removed; labels of somebody else's are an error.
+/// The set must be fit for the encoder (see adapt).
 Exported export_features(const run::Model& model, const data::ImageSet& set, const ExportOptions& options);
 
 }  // namespace ebclr::eval

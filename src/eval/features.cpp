@@ -90,13 +90,15 @@ Adapted adapt(data::ImageSet set, int64_t channels, const std::vector<int64_t>& 
       core::usage_error(
           "eval",
           fmt::format("the encoder reads grey images and '{}' is in colour; possible: converting them to "
-                      "grey, a grey set, or an encoder trained on colour images",
+                      "grey (--grayscale), a grey set, or an encoder trained on colour images",
                       out.set.name));
     }
-    const auto luma = torch::tensor({0.299f, 0.587f, 0.114f}).view({1, 3, 1, 1});
+    // As image::square_planes does it: a picture has the same pixels whether it is read in grey or converted.
+    const auto luma = torch::tensor({19595, 38470, 7471}, torch::kInt32).view({1, 3, 1, 1});
     std::vector<torch::Tensor> parts;
     for (const auto& part : out.set.pixels.split(8192)) {
-      parts.push_back((part * luma).sum(1, true).round().clamp(0, 255).to(torch::kUInt8));
+      const auto sum = (part.to(torch::kInt32) * luma).sum(1, true, torch::kInt32);
+      parts.push_back((sum + 32768).bitwise_right_shift(16).to(torch::kUInt8));
     }
     out.set.pixels = torch::cat(parts);
     out.set.large = torch::Tensor();
@@ -158,6 +160,17 @@ KnnMonitor monitor_of(const run::Config& config, const data::ImageSet& train, co
       m.probe, {.image_size = train.height(), .grayscale = train.channels() == 1, .threads = threads},
       config.train.seed);
   return make_knn_monitor(probe.train, probe.test, options);
+}
+
+KnnMonitor monitor_to_resume(const run::Config& config, const data::ImageSet& train,
+                             const data::ImageSet& test, const std::function<void(const std::string&)>& tell,
+                             int threads) {
+  try {
+    return monitor_of(config, train, test, threads);
+  } catch (const core::Error& e) {
+    tell(fmt::format("training goes on without its monitor: {}", e.what()));
+    return {};
+  }
 }
 
 }  // namespace ebclr::eval

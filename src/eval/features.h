@@ -67,5 +67,10 @@ KnnMonitor make_knn_monitor(const data::ImageSet& train, const data::ImageSet& t
 /// else by the run's own. Empty where it asks for none.
 KnnMonitor monitor_of(const run::Config& config, const data::ImageSet& train, const data::ImageSet& test,
                       int threads = 0);
+/// The same for a run that goes on: labels or a probe that are gone do not end it. `tell` hears why nothing
+/// is watched.
+KnnMonitor monitor_to_resume(const run::Config& config, const data::ImageSet& train,
+                             const data::ImageSet& test, const std::function<void(const std::string&)>& tell,
+                             int threads = 0);
 
 }  // namespace ebclr::eval

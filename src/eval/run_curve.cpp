@@ -20,7 +20,7 @@ struct Judged {
 
 // At 0 stands the untrained encoder alone.
 std::vector<Judged> checkpoints_of(const run::Run& run, CurvePoints which) {
-  const auto all = run.checkpoints();
+  const auto all = run.lineage();
   const auto& config = run.config();
   const int64_t every = config.checkpoint.keep_every, steps = steps_of_epoch(all);
   const auto wanted = [&](const run::Position& p) {
@@ -50,6 +50,13 @@ int64_t steps_of_epoch(const std::vector<run::CheckpointInfo>& checkpoints) {
 double epochs_of(const run::Position& at, int64_t per_epoch) {
   const double part = per_epoch > 0 ? static_cast<double>(at.batch) / static_cast<double>(per_epoch) : 0;
   return static_cast<double>(at.epoch) + part;
+}
+
+std::optional<Reached> reached(const run::Run& run) {
+  const auto all = run.lineage();
+  if (all.empty()) return std::nullopt;
+  const auto& newest = all.back().position;
+  return Reached{epochs_of(newest, steps_of_epoch(all)), newest.step};
 }
 
 std::string settings_of(const CurveOptions& o, const std::string& judge, const std::string& protocol) {

@@ -2,6 +2,7 @@
 // The curve of a run: its untrained encoder and every kept checkpoint before the judges.
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,7 @@ namespace ebclr::eval {
 
 /// Which checkpoints are judged.
 enum class CurvePoints {
-  kAll,   ///< every readable one that says how many epochs it has seen
+  kAll,   ///< every readable one of its lineage that says how many epochs it has seen
   kKept,  ///< whole epochs that training keeps for good, and the last: the same for equal configurations
 };
 
@@ -45,6 +46,14 @@ int64_t steps_of_epoch(const std::vector<run::CheckpointInfo>& checkpoints);
 /// Epochs of a position, with a part for the batches of one that is not over, of so many steps; 0 inside a
 /// first epoch where these are not known.
 double epochs_of(const run::Position& position, int64_t per_epoch);
+
+/// How far the weights of a checkpoint have come.
+struct Reached {
+  double epochs = 0;  ///< 0 inside a first epoch whose length is not known
+  int64_t step = 0;
+};
+/// Of a run's newest readable checkpoint; nothing where there is none.
+std::optional<Reached> reached(const run::Run& run);
 
 /// How a judge is set, in words that are equal when and only when its figures can be compared.
 std::string settings_of(const CurveOptions& options, const std::string& judge, const std::string& protocol);

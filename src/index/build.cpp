@@ -28,17 +28,18 @@
 #include "image/read_file.h"
 #include "image/resize.h"
 #include "nn/encoder.h"
+#include "run/images.h"
 
 namespace ebclr::index {
 namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kBuildComponent = "index";
-constexpr int64_t kChunk = 512;  // files that are decoded, then embedded
 constexpr int64_t kBatch = 64;
 
 std::string fingerprint(const run::Model& model, int64_t image_size) {
-  std::string all = fmt::format("{} {}\n", image_size, model.encoder->options().channels);
+  // "large": JPEGs are decoded for the larger copy that sets keep (data::decode_for).
+  std::string all = fmt::format("{} {} large\n", image_size, model.encoder->options().channels);
   for (const torch::nn::Module* module : {static_cast<const torch::nn::Module*>(model.encoder.get()),
                                           static_cast<const torch::nn::Module*>(model.head.get())})
     for (const auto& [name, tensor] : nn::state_of(*module, "")) {
@@ -89,7 +90,75 @@ struct Decoded {
   std::string error;
 };
 
+// Why a file could not be read, without the component and the name that the error begins with.
+std::string reason_of(const std::exception& e, const fs::path& folder, const std::string& name) {
+  std::string text = e.what();
+  if (const auto end = text.find("] "); text.starts_with("[") && end != std::string::npos)
+    text.erase(0, end + 2);
+  for (const auto& named : {name + ": ", (folder / name).string() + ": "})
+    if (text.starts_with(named)) text.erase(0, named.size());
+  return text.empty() ? "unknown problem" : text;
+}
+
+// Where the run's own images are: empty for where they were in training, `other` when they have moved there,
+// nothing when they are in neither.
+std::optional<std::string> own_images(const run::Run& run, const std::string& other) {
+  const auto list = run::image_list(run.folder());
+  if (!list || list->empty() || run::is_moved(run, run.config().data.source)) return "";
+  if (other.empty() || !run::is_moved(run, other)) return std::nullopt;
+  return fs::absolute(other).lexically_normal().string();
+}
+
+// The outputs that define the energy, or why there are none.
+void add_references(const run::Run& run, const LookerOptions& o, Looker& looker,
+                    std::vector<std::string>& notes) {
+  try {
+    const auto images = own_images(run, o.images);
+    if (!images) {
+      looker.no_energies = fmt::format(
+          "the images that {} learnt from are not in {} any more; once they are back there (a link will do), "
+          "the same command adds energies",
+          run.folder().root.string(), run.config().data.source);
+      return;
+    }
+    const auto density = density::density_of(
+        run, looker.model,
+        {.data_root = o.data_root, .data = *images, .references = o.references, .placement = o.placement});
+    notes.insert(notes.end(), density.images->notes.begin(), density.images->notes.end());
+    looker.references = density.references.to(torch::kCPU);
+    looker.info.has_energies = true;
+  } catch (const core::Error& e) {
+    if (e.code() == core::ExitCode::kInterrupted) throw;
+    looker.no_energies = e.what();
+  }
+}
+
+// Sizes and widths that an index names must be those of its encoder: memory is laid out by them.
+void check_fits(const Index& index, const run::Model& model) {
+  const auto& made = index.info();
+  const auto references = index.references();
+  if (made.channels != model.encoder->options().channels || made.dim != model.encoder->feature_dim() ||
+      (references.defined() && references.size(1) != model.head->options().out))
+    core::usage_error(
+        kBuildComponent,
+        fmt::format("{}: damaged (its sizes are not those of its encoder); make it anew with --fresh",
+                    index.file().string()));
+}
+
+// Energies [N] on the CPU of what the encoder says of images, [N, D]; undefined where none are computed.
+torch::Tensor energies_of(const Looker& looker, const torch::Tensor& features) {
+  if (!looker.info.has_energies || !looker.references.defined()) return {};
+  const auto outputs = looker.model.head->forward(features.to(looker.device)).to(torch::kCPU);
+  return looker.info.method == methods::kSupervised
+             ? ebm::class_energy(outputs)
+             : ebm::energy(outputs, looker.references, looker.info.tau);
+}
+
 }  // namespace
+
+std::string line(const data::FileProblem& problem) {
+  return fmt::format("{}: {}", problem.path, problem.reason);
+}
 
 Looker load_looker(const run::Run& run, const LookerOptions& o, std::vector<std::string>& notes) {
   Looker looker{.model = run.load(o.checkpoint), .device = o.placement.device};
@@ -104,18 +173,15 @@ Looker load_looker(const run::Run& run, const LookerOptions& o, std::vector<std:
   i.channels = looker.model.encoder->options().channels;
   i.dim = looker.model.encoder->feature_dim();
   i.tau = run.config().method.ebclr.objective.tau;
-  try {
-    const auto density = density::load_density(run, {.checkpoint = o.checkpoint,
-                                                     .data_root = o.data_root,
-                                                     .references = o.references,
-                                                     .placement = o.placement});
-    looker.model = density.model;
-    looker.references = density.references.to(torch::kCPU);
-    i.has_energies = true;
-  } catch (const core::Error& e) {
-    notes.push_back(fmt::format("no energies, since the run's own images are not there: {}", e.what()));
-    engine::place(*looker.model.encoder, looker.model.head.get(), o.placement);
-  }
+  if (!can_be_read(i.image_size, i.channels))
+    core::usage_error(
+        kBuildComponent,
+        fmt::format("{}: sees images of {} channels at {} pixels; files are read with 1 or 3 channels, at 8 "
+                    "to 1024 pixels (--image-size)",
+                    run.folder().root.string(), i.channels, i.image_size));
+  engine::place(*looker.model.encoder, looker.model.head.get(), o.placement);
+  looker.has_energy = density::learns_density(run) || density::learns_classes(run);
+  if (looker.has_energy) add_references(run, o, looker, notes);
   return looker;
 }
 
@@ -135,17 +201,17 @@ Looker load_looker(const Index& index, const std::string& folder, const engine::
     if (c.position.step != made.step) continue;
     looker.model = run.load(c.file);
     if (fingerprint(looker.model, made.image_size) == made.fingerprint) {
+      check_fits(index, looker.model);
       engine::place(*looker.model.encoder, looker.model.head.get(), placement);
       return looker;
     }
   }
-  core::usage_error(
-      kBuildComponent,
-      fmt::format(
-          "{}: was made by another encoder (epoch {}, step {} of {}) and {} has no checkpoint that is "
-          "it; make the index anew: ebclr index {} --data {} --out {} --fresh",
-          index.file().string(), made.epoch, made.step, made.run, where, where, made.folder,
-          index.file().string()));
+  core::usage_error(kBuildComponent,
+                    fmt::format("{}: was made by another encoder or an older ebclr (epoch {}, step {} of {}) "
+                                "and {} has no checkpoint that is "
+                                "it; make the index anew: ebclr index {} --data {} --out {} --fresh",
+                                index.file().string(), made.epoch, made.step, made.run, where, where,
+                                made.folder, index.file().string()));
 }
 
 Looked look(const Looker& looker, const fs::path& folder, const std::vector<std::string>& names) {
@@ -176,7 +242,7 @@ Looked look(const Looker& looker, const fs::path& folder, const std::vector<std:
           for (size_t k = 0; k < 32; ++k)
             d.record.sha256[k] = static_cast<uint8_t>(std::stoi(hex.substr(2 * k, 2), nullptr, 16));
         } catch (const std::exception& e) {
-          d.error = e.what();
+          d.error = reason_of(e, folder, name);
         }
       }
     };
@@ -188,7 +254,7 @@ Looked look(const Looker& looker, const fs::path& folder, const std::vector<std:
   for (int64_t i = 0; i < n; ++i) {
     auto& d = decoded[static_cast<size_t>(i)];
     if (!d.error.empty()) {
-      out.unreadable.push_back(d.error);
+      out.unreadable.push_back({names[static_cast<size_t>(i)], d.error});
       continue;
     }
     out.kept.push_back(i);
@@ -209,13 +275,7 @@ Looked look(const Looker& looker, const fs::path& folder, const std::vector<std:
     if (!norm.isfinite().all().item<bool>())
       core::usage_error(kBuildComponent, "the encoder computes values that are not finite; train it anew");
     out.features.narrow(0, i, m).copy_(on_cpu / norm.clamp_min(1e-12));
-    torch::Tensor energy;
-    if (looker.references.defined()) {
-      const auto outputs = looker.model.head->forward(f).to(torch::kCPU);
-      energy = looker.info.method == methods::kSupervised
-                   ? ebm::class_energy(outputs)
-                   : ebm::energy(outputs, looker.references, looker.info.tau);
-    }
+    const auto energy = energies_of(looker, f);
     for (int64_t r = 0; r < m; ++r) {
       auto& record = out.records[static_cast<size_t>(i + r)];
       record.norm = norm[r].item<float>();
@@ -229,7 +289,7 @@ torch::Tensor look_at_queries(const Looker& looker, const std::vector<std::strin
   if (files.empty()) return {};
   const auto seen = look(looker, "", files);
   if (!seen.unreadable.empty())
-    core::usage_error("search", fmt::format("a query cannot be read: {}", seen.unreadable.front()));
+    core::usage_error("search", fmt::format("a query cannot be read: {}", line(seen.unreadable.front())));
   return seen.features;
 }
 
@@ -271,13 +331,15 @@ std::optional<Index> index_to_continue(const Looker& looker, const fs::path& roo
                       out.string(), made.image_size, looker.info.image_size, made.image_size));
     core::usage_error(
         kBuildComponent,
-        fmt::format("{}: was made by another encoder (epoch {} of {}); say --fresh to replace it",
-                    out.string(), made.epoch, made.run));
+        fmt::format(
+            "{}: was made by another encoder or an older ebclr (epoch {} of {}); say --fresh to replace it",
+            out.string(), made.epoch, made.run));
   }
   if (fs::path(old.info().folder) != root)
     core::usage_error(kBuildComponent,
                       fmt::format("{}: is an index of {}; name another --out, or say --fresh", out.string(),
                                   old.info().folder));
+  check_fits(old, looker.model);
   return old;
 }
 
@@ -335,6 +397,7 @@ void tell_unseen(const data::Found& found, const fs::path& root, const std::opti
   std::set<std::string_view> seen;
   std::error_code ec;
   for (const auto& f : found.files) seen.insert(f.path);
+  for (const auto& run : found.runs) report.notes.push_back("left out, written by a run: " + run);
   for (const auto& folder : found.unreadable_folders) {
     const std::string inside = folder == "." ? "" : folder + "/";
     const bool away = is_away(root / folder) && fs::is_symlink(root / folder, ec);
@@ -343,21 +406,20 @@ void tell_unseen(const data::Found& found, const fs::path& root, const std::opti
       if (const auto path = old->path(row);
           (path == folder || path.starts_with(inside)) && !seen.contains(path))
         kept += places.try_emplace(std::string(path), Place{nullptr, row}).second;
-    auto line = fmt::format("{}: a {} that could not be {}", folder, away ? "link" : "folder",
-                            away ? "followed" : "listed");
+    const data::FileProblem problem{
+        folder, away ? "a link that could not be followed" : "a folder that could not be listed"};
     if (kept > 0)
-      report.unseen.push_back(fmt::format("{}; {} image(s) of it stay as they were", line, kept));
+      report.unseen.push_back(fmt::format("{}; {} image(s) of it stay as they were", line(problem), kept));
     else
-      report.unreadable.push_back(std::move(line));
+      report.unreadable.push_back(problem);
   }
   for (const auto& p : found.problems) {
     const int64_t row = old && is_away(root / p.path) ? old->find(p.path) : -1;
-    auto line = fmt::format("{}: {}", p.path, p.reason);
     if (row >= 0) {
       places.try_emplace(p.path, Place{nullptr, row});
-      report.unseen.push_back(line + "; it stays as it was until the link is removed");
+      report.unseen.push_back(line(p) + "; it stays as it was until the link is removed");
     } else {
-      report.unreadable.push_back(std::move(line));
+      report.unreadable.push_back(p);
     }
   }
 }
@@ -367,12 +429,13 @@ std::deque<Piece> look_at_all(const Looker& eye, const fs::path& root, const std
                               const BuildOptions& o, BuildReport& report) {
   std::deque<Piece> pieces;
   const auto total = static_cast<int64_t>(todo.size());
-  for (int64_t i = 0; i < total; i += kChunk) {
+  for (int64_t i = 0; i < total; i += o.chunk) {
     if (o.stop && o.stop()) {
       report.stopped = true;
+      report.unreached = total - i;
       break;
     }
-    const int64_t end = std::min(total, i + kChunk);
+    const int64_t end = std::min(total, i + o.chunk);
     const std::vector<std::string> names(todo.begin() + i, todo.begin() + end);
     auto& piece = pieces.emplace_back(Piece{look(eye, root, names), {}});
     for (const int64_t k : piece.looked.kept) piece.names.push_back(names[static_cast<size_t>(k)]);
@@ -409,10 +472,54 @@ Contents put_together(const IndexInfo& info, const std::map<std::string, Place>&
       const auto t = old->thumbnail(place.row);
       c.thumbnails.emplace_back(t.begin(), t.end());
     }
+    if (!c.info.has_energies) c.records.back().energy = std::numeric_limits<float>::quiet_NaN();
     c.paths.push_back(name);
     ++at;
   }
   return c;
+}
+
+// Energies of images that an index without them had, from the features that it keeps: no file is read again.
+// How many they are.
+int64_t add_energies(const Looker& eye, const std::map<std::string, Place>& places, Contents& c) {
+  std::vector<int64_t> rows;
+  int64_t at = 0;
+  for (const auto& [name, place] : places) {
+    if (!place.piece) rows.push_back(at);
+    ++at;
+  }
+  torch::NoGradGuard no_grad;
+  for (size_t i = 0; i < rows.size(); i += kBatch) {
+    const std::vector<int64_t> some(
+        rows.begin() + static_cast<std::ptrdiff_t>(i),
+        rows.begin() + static_cast<std::ptrdiff_t>(std::min(rows.size(), i + kBatch)));
+    auto norms = torch::empty({static_cast<int64_t>(some.size()), 1});
+    for (size_t k = 0; k < some.size(); ++k)
+      norms.data_ptr<float>()[k] = c.records[static_cast<size_t>(some[k])].norm;
+    const auto energy =
+        energies_of(eye, c.features.index_select(0, torch::tensor(some, torch::kInt64)) * norms);
+    for (size_t k = 0; k < some.size(); ++k)
+      c.records[static_cast<size_t>(some[k])].energy = energy[static_cast<int64_t>(k)].item<float>();
+  }
+  return static_cast<int64_t>(rows.size());
+}
+
+// Energies of old and new images must be against the same references: an index that has some keeps them.
+// Has it?
+bool keep_references(const Index& old, Looker& eye) {
+  if (!eye.has_energy || !old.info().has_energies || !old.references().defined()) return false;
+  eye.references = old.references();
+  eye.info.has_energies = true;
+  return true;
+}
+
+// What an interruption left stays in the index as it was.
+void keep_unreached(const std::vector<std::string>& todo, const std::optional<Index>& old,
+                    std::map<std::string, Place>& places, BuildReport& report) {
+  if (!old) return;
+  for (auto name = todo.end() - report.unreached; name != todo.end(); ++name)
+    if (const int64_t row = old->find(*name); row >= 0)
+      report.kept += places.try_emplace(*name, Place{nullptr, row}).second;
 }
 
 }  // namespace
@@ -422,15 +529,16 @@ BuildReport build_index(const Looker& looker, const fs::path& folder, const fs::
   auto found = pictures_of(folder);
   const auto root = fs::absolute(folder).lexically_normal();
   const auto old = index_to_continue(looker, root, out, o);
-  // Energies of old and new images must be against the same references: an index keeps its own.
   Looker eye = looker;
   eye.info.folder = root.string();
-  if (old) {
-    keep_names(*old, root, found);
-    eye.references = old->references();
-    eye.info.has_energies = old->info().has_energies;
-  }
+  if (old) keep_names(*old, root, found);
+  const bool had_energies = old && keep_references(*old, eye);
   BuildReport report;
+  report.energies = eye.info.has_energies;
+  if (report.energies)
+    report.references = eye.references.size(0);
+  else if (!eye.no_energies.empty())
+    report.notes.push_back("no energies: " + eye.no_energies);
   std::vector<std::string> todo;
   std::map<std::string, Place> places;
   for (const auto& file : found.files) {
@@ -445,6 +553,7 @@ BuildReport build_index(const Looker& looker, const fs::path& folder, const fs::
   tell_unseen(found, root, old, places, report);
   report.kept = static_cast<int64_t>(places.size());
   const auto pieces = look_at_all(eye, root, todo, o, report);
+  keep_unreached(todo, old, places, report);
   for (const auto& p : pieces)
     for (size_t k = 0; k < p.names.size(); ++k) {
       places[p.names[k]] = {&p, static_cast<int64_t>(k)};
@@ -452,12 +561,19 @@ BuildReport build_index(const Looker& looker, const fs::path& folder, const fs::
     }
   report.added = static_cast<int64_t>(places.size()) - report.kept;
   report.removed = old ? old->size() - report.kept - report.changed : 0;
+  if (report.stopped && (pieces.empty() || places.empty())) {
+    report.kept = old ? old->size() : 0;
+    report.added = report.changed = report.removed = 0;
+    return report;
+  }
   if (places.empty())
-    core::usage_error(kBuildComponent,
-                      fmt::format("{}: none of {} files could be read: {}", folder.string(),
-                                  found.files.size(), report.stopped ? "stopped" : report.unreadable.back()));
+    core::usage_error(kBuildComponent, fmt::format("{}: none of {} files could be read: {}", folder.string(),
+                                                   found.files.size(), line(report.unreadable.back())));
   auto contents = put_together(eye.info, places, old);
-  contents.references = eye.references;
+  if (report.energies) contents.references = eye.references;
+  if (report.energies && !had_energies)
+    if (const auto n = add_energies(eye, places, contents); n > 0)
+      report.notes.push_back(fmt::format("{} image(s) that had no energies have them now", n));
   if (contents.info.count >= o.graph_from && !report.stopped) {
     auto g = o.graph;
     if (o.progress) g.progress = [&](double share) { o.progress("graph", share); };
@@ -465,6 +581,7 @@ BuildReport build_index(const Looker& looker, const fs::path& folder, const fs::
     report.graph = true;
   }
   write_index(out, contents);
+  report.written = true;
   return report;
 }
 

@@ -12,12 +12,14 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/checksum.h"
 #include "core/error.h"
 #include "core/files.h"
 #include "core/json.h"
 #include "core/rng.h"
+#include "density/density.h"
 
 namespace ebclr::index {
 namespace fs = std::filesystem;
@@ -130,6 +132,37 @@ struct Description {
   uint64_t offset = kAlign;  ///< of itself: behind the head and all parts
 };
 
+// Names of files are bytes, and JSON holds text: where they are no UTF-8, a key beside the text that can be
+// shown has them in hex.
+std::string bytes_key(const char* key) {
+  return std::string(key) + "_bytes";
+}
+
+void put_bytes(nlohmann::ordered_json& json, const char* key, const std::string& bytes) {
+  try {
+    (void)nlohmann::json(bytes).dump();
+  } catch (const nlohmann::json::exception&) {
+    std::string hex;
+    for (const char c : bytes) hex += fmt::format("{:02x}", static_cast<uint8_t>(c));
+    json[bytes_key(key)] = hex;
+  }
+}
+
+// Nothing where the hex is none.
+std::optional<std::string> get_bytes(const nlohmann::json& json, const char* key) {
+  const auto it = json.find(bytes_key(key));
+  if (it == json.end()) return json.at(key).get<std::string>();
+  constexpr std::string_view digits = "0123456789abcdef";
+  const auto& hex = it->get_ref<const std::string&>();
+  std::string out;
+  for (size_t i = 0; i < hex.size(); i += 2) {
+    const auto high = digits.find(hex[i]), low = i + 1 < hex.size() ? digits.find(hex[i + 1]) : digits.npos;
+    if (high == digits.npos || low == digits.npos) return std::nullopt;
+    out += static_cast<char>(16 * high + low);
+  }
+  return out;
+}
+
 Description description_of(const Contents& c, const std::vector<Section>& sections) {
   const auto& i = c.info;
   nlohmann::ordered_json json = {
@@ -149,6 +182,8 @@ Description description_of(const Contents& c, const std::vector<Section>& sectio
       {"reference_dim", c.references.defined() ? c.references.size(1) : 0},
       {"graph", {{"degree", c.graph.degree}, {"entry", c.graph.entry}, {"top", c.graph.top}}},
       {"sections", nlohmann::ordered_json::array()}};
+  put_bytes(json, "run", i.run);
+  put_bytes(json, "folder", i.folder);
   Description out;
   for (const auto& s : sections) {
     json["sections"].push_back({{"name", s.name},
@@ -324,17 +359,23 @@ Parts read_description(const Head& head, Mapping& m, int64_t& reference_dim) {
     const auto json = core::parse_json({m.data + head.json_offset, head.json_bytes});
     auto& i = m.info;
     json.at("fingerprint").get_to(i.fingerprint);
-    json.at("run").get_to(i.run);
+    const auto bytes_of = [&](const char* key) {
+      auto bytes = get_bytes(json, key);
+      if (!bytes) m.damaged("its description");
+      return std::move(*bytes);
+    };
+    i.run = bytes_of("run");
     json.at("method").get_to(i.method);
     json.at("version").get_to(i.version);
     i.epoch = core::whole_number(json.at("epoch"));
     i.step = core::whole_number(json.at("step"));
-    json.at("folder").get_to(i.folder);
+    i.folder = bytes_of("folder");
     i.image_size = core::whole_number(json.at("image_size"));
     i.channels = core::whole_number(json.at("channels"));
     i.count = core::whole_number(json.at("count"));
     i.dim = core::whole_number(json.at("dim"));
-    json.at("has_energies").get_to(i.has_energies);
+    // Indexes of methods that learn no density once had energies, which meant nothing.
+    i.has_energies = json.at("has_energies").get<bool>() && density::learns_density(i.method, 1);
     json.at("tau").get_to(i.tau);
     reference_dim = core::whole_number(json.at("reference_dim"));
     m.graph.degree = core::whole_number(json.at("graph").at("degree"));
@@ -355,6 +396,9 @@ Parts read_description(const Head& head, Mapping& m, int64_t& reference_dim) {
   if (m.info.count < 0 || m.info.dim < 1 || static_cast<uint64_t>(m.info.count) > m.size ||
       static_cast<uint64_t>(m.info.dim) > m.size / std::max<uint64_t>(1, m.info.count))
     m.damaged("its size");
+  // Pictures are decoded into memory of these sizes.
+  if (!can_be_read(m.info.image_size, m.info.channels))
+    m.damaged(fmt::format("images of {} channels at {} pixels", m.info.channels, m.info.image_size));
   return out;
 }
 

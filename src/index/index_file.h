@@ -19,13 +19,18 @@ inline constexpr int64_t kSmallSide = 32;
 /// Side of the thumbnails.
 inline constexpr int64_t kThumbnailSide = 96;
 
+/// Can pictures be read for an encoder at that side and with so many channels?
+constexpr bool can_be_read(int64_t image_size, int64_t channels) {
+  return image_size >= 8 && image_size <= 1024 && (channels == 1 || channels == 3);
+}
+
 /// What the index was made of.
 struct IndexInfo {
   std::string fingerprint = {};  ///< of the encoder's and the head's weights and of how images are read
-  std::string run = {};          ///< folder of the run, absolute
+  std::string run = {};          ///< folder of the run, absolute; bytes, UTF-8 or not
   std::string method = {}, version = {};
   int64_t epoch = 0, step = 0;
-  std::string folder = {};  ///< of the images, absolute
+  std::string folder = {};  ///< of the images, absolute; bytes, UTF-8 or not
   int64_t image_size = 32, channels = 3;
   int64_t count = 0, dim = 0;
   bool has_energies = false;

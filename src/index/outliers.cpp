@@ -4,6 +4,8 @@
 #include <torch/torch.h>
 
 #include "core/error.h"
+#include "core/text.h"
+#include "density/density.h"
 #include "eval/outliers.h"
 
 namespace ebclr::index {
@@ -21,9 +23,25 @@ torch::Tensor neighbour_distances(const eval::FeatureDistances& distances, const
   return torch::cat(parts);
 }
 
+// Says what an index without energies lacks, and how it gets them.
+[[noreturn]] void refuse_energy(const Index& index) {
+  const auto& made = index.info();
+  const auto word = [](const std::string& name) { return core::one_line(core::shell_word(name)); };
+  if (!density::learns_density(made.method, 1))
+    core::usage_error("outliers", fmt::format("{}: holds no energies, since {} learns no density; use --by "
+                                              "combined",
+                                              index.file().string(), made.method));
+  core::usage_error(
+      "outliers",
+      fmt::format("{}: holds no energies; use --by combined, or renew it, which adds them or says why not: "
+                  "ebclr index {} --data {} --out {}",
+                  index.file().string(), word(made.run), word(made.folder), word(index.file().string())));
+}
+
 }  // namespace
 
 torch::Tensor outlier_scores(const Index& index, const OutlierOptions& o) {
+  if (o.by == "energy" && !index.info().has_energies) refuse_energy(index);
   Looks looks{.features = index.features(), .lengths = torch::empty({index.size()}, torch::kFloat64)};
   auto lengths = looks.lengths.accessor<double, 1>();
   for (int64_t i = 0; i < index.size(); ++i) lengths[i] = index.record(i).norm;
@@ -45,10 +63,7 @@ torch::Tensor outlier_scores(const Looks& looks, const OutlierOptions& options, 
     core::usage_error("outliers",
                       fmt::format("score '{}'; choose energy, neighbours, mahalanobis or combined", o.by));
   if (energy && !energies.defined())
-    core::usage_error("outliers",
-                      fmt::format("{}: holds no energies, since the run's own images were not there when it "
-                                  "was made; use --by combined",
-                                  where));
+    core::usage_error("outliers", fmt::format("{}: holds no energies; use --by combined", where));
   const int64_t n = features.size(0);
   if (n < 3) core::usage_error("outliers", fmt::format("{}: holds {} images; three are the least", where, n));
   if (energy) return energies.to(torch::kFloat64);

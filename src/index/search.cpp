@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "ebm/objective.h"
 #include "eval/matmul.h"
@@ -48,6 +50,8 @@ std::vector<std::vector<Hit>> search(const Index& index, const torch::Tensor& qu
   if (queries.dim() != 2 || queries.size(1) != index.info().dim)
     core::usage_error("search", fmt::format("queries of {} values; the index holds features of {}",
                                             queries.dim() == 2 ? queries.size(1) : 0, index.info().dim));
+  // Products of rows of length 1 are 1.0000001 now and then.
+  const auto cosine = [](float product) { return std::clamp(product, -1.F, 1.F); };
   const int64_t k = std::min(o.top, index.size());
   std::vector<std::vector<Hit>> out(static_cast<size_t>(queries.size(0)));
   if (k < 1) return out;
@@ -57,12 +61,15 @@ std::vector<std::vector<Hit>> search(const Index& index, const torch::Tensor& qu
     for (int64_t i = 0; i < q.size(0); ++i)
       for (int64_t j = 0; j < k; ++j)
         out[static_cast<size_t>(i)].push_back(
-            {rows.data_ptr<int64_t>()[i * k + j], values.data_ptr<float>()[i * k + j]});
+            {rows.data_ptr<int64_t>()[i * k + j], cosine(values.data_ptr<float>()[i * k + j])});
     return out;
   }
   at::parallel_for(0, q.size(0), 1, [&](int64_t from, int64_t to) {
-    for (int64_t i = from; i < to; ++i)
-      out[static_cast<size_t>(i)] = search_graph(index, q.data_ptr<float>() + i * q.size(1), k, o.effort);
+    for (int64_t i = from; i < to; ++i) {
+      auto& hits = out[static_cast<size_t>(i)];
+      hits = search_graph(index, q.data_ptr<float>() + i * q.size(1), k, o.effort);
+      for (auto& h : hits) h.similarity = cosine(h.similarity);
+    }
   });
   return out;
 }

@@ -34,6 +34,8 @@ class Ebclr : public Method {
  public:
   Ebclr(const MethodOptions& options, const MethodContext& context)
       : Method(options, context.ranks),
+        batch_norm_(options.encoder.norm == nn::Norm::kBatch || options.head.hidden_norm ||
+                    options.head.output_norm),
         o_(options.ebclr),
         chains_(o_, options.seed, context, kEbclrComponent) {
     // lambda = 0 is plain contrastive learning: no chains, nothing to balance.
@@ -79,7 +81,7 @@ class Ebclr : public Method {
                    {"output_norm", fn.detach().norm(2, 1).mean().item<double>()},
                    {"out_of_range", seen.out_of_range},
                    {"chain_age", seen.age},
-                   {"sgld_steps", static_cast<double>(o_.sampler.steps)}};
+                   {"sgld_steps", static_cast<double>(ebm::steps_per_visit(o_.sampler))}};
     if (logs_balance_) {
       out.metrics.emplace_back("step_size", o_.sampler.step_size);
       out.metrics.emplace_back("lambda", o_.objective.lambda);
@@ -121,6 +123,13 @@ class Ebclr : public Method {
   // Squared distances of unit rows are at most 4, so that energies lie within 4 / tau of each other.
   std::vector<MetricLimit> limits() const override { return {{"gap", 0.9 * 4 / o_.objective.tau}}; }
 
+  std::vector<std::string> warnings() const override {
+    if (!chains_.any() || !batch_norm_) return {};
+    return {
+        "EBCLR's chains on a network with BatchNorm: samples and images share its statistics, and those that "
+        "are kept for evaluation are mostly of samples; encoder.norm none and heads without are safer"};
+  }
+
  private:
   /// Rank 0's: ranks of different machines may see another last digit, and must move the balance alike.
   double agreed_gap() const {
@@ -134,7 +143,8 @@ class Ebclr : public Method {
     chains_.set_sampler(o_.sampler);
   }
 
-  EbclrOptions o_;  // as configured, except for what the balance moves
+  bool batch_norm_;  // in encoder or head
+  EbclrOptions o_;   // as configured, except for what the balance moves
   Chains chains_;
   ebm::BalanceKind kind_ = ebm::BalanceKind::kNone;
   std::optional<ebm::Balance> balance_;

@@ -93,12 +93,13 @@ class Supervised : public Method {
     const auto term = joint_term(logits, seen.outputs, o_.objective.output_l2);
     out.loss = out.loss + o_.objective.lambda * term.loss;
     const double e_data = term.energy_data.item<double>(), e_samples = term.energy_samples.item<double>();
-    out.metrics.insert(out.metrics.end(), {{"energy_data", e_data},
-                                           {"energy_samples", e_samples},
-                                           {"gap", e_samples - e_data},
-                                           {"out_of_range", seen.out_of_range},
-                                           {"chain_age", seen.age},
-                                           {"sgld_steps", static_cast<double>(o_.sampler.steps)}});
+    out.metrics.insert(out.metrics.end(),
+                       {{"energy_data", e_data},
+                        {"energy_samples", e_samples},
+                        {"gap", e_samples - e_data},
+                        {"out_of_range", seen.out_of_range},
+                        {"chain_age", seen.age},
+                        {"sgld_steps", static_cast<double>(ebm::steps_per_visit(o_.sampler))}});
   }
 
   nn::Norm norm_;

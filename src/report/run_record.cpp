@@ -94,7 +94,8 @@ void add_judgement(const std::string& text, const std::string& shown, RunRecord&
     if (damaged > 0)
       out.notes.push_back(fmt::format("{}: {} points are damaged and were left out", shown, damaged));
     if (c.points.empty()) return;
-    out.judgements.push_back({c.judge, c.protocol, c.data, c.points.back().accuracy, shown});
+    const auto& last = c.points.back();
+    out.judgements.push_back({c.judge, c.protocol, c.data, last.accuracy, shown, last.epoch});
     out.curves.push_back(std::move(c));
     return;
   }
@@ -103,12 +104,29 @@ void add_judgement(const std::string& text, const std::string& shown, RunRecord&
       if (!row.is_object() || text_of(row, "subject") != "trained encoder" ||
           !std::isfinite(number_of(row, "accuracy")))
         continue;
-      Judgement g{text_of(row, "judge"), text_of(row, "protocol"), text_of(j, "data"),
-                  number_of(row, "accuracy"), shown};
+      Judgement g{text_of(row, "judge"),
+                  text_of(row, "protocol"),
+                  text_of(j, "data"),
+                  number_of(row, "accuracy"),
+                  shown,
+                  number_of(row, "epoch"),
+                  whole(number_of(j, "step"))};
+      // Rows name whole epochs; without the step nothing tells whether batches have been learnt since.
+      if (g.step == 0 && g.epoch == std::floor(out.newest.epochs)) g.epoch = out.newest.epochs;
       read_confusion(row, g);
       out.judgements.push_back(std::move(g));
     }
   }
+}
+
+std::string older_weights(const RunRecord& run, double epoch, int64_t step) {
+  const auto& newest = run.newest;
+  const bool older = step > 0 ? step < newest.step : epoch < newest.epochs;
+  if (!older) return "";
+  const auto shown = [](double epochs) { return fmt::format("{:g}", std::round(100 * epochs) / 100); };
+  if (step > 0 && (!std::isfinite(epoch) || shown(epoch) == shown(newest.epochs)))
+    return fmt::format("step {} of {}", step, newest.step);
+  return fmt::format("epoch {} of {}", shown(epoch), shown(newest.epochs));
 }
 
 RunRecord read_record(const fs::path& folder) {
@@ -150,6 +168,7 @@ RunRecord read_record(const fs::path& folder) {
                         : RunState::kEmpty;
   // A run that was made longer has its old summary until it ends again.
   if (finished && out.metrics.step > number_of(out.summary, "steps")) out.state = RunState::kUnfinished;
+  out.newest = eval::reached(out.run).value_or(eval::Reached{out.metrics.epoch, out.metrics.step});
   out.sessions = run::read_sessions(paths);
   for (const auto& file : files_in(paths.root / "eval", ".json")) {
     try {

@@ -2,12 +2,14 @@
 // What a run folder tells: configuration, metrics, summary, judgements, pictures of chains. Parts that are
 // missing or damaged are noted, not fatal.
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "eval/curve.h"
+#include "eval/run_curve.h"
 #include "run/metrics.h"
 #include "run/provenance.h"
 #include "run/run.h"
@@ -19,6 +21,8 @@ struct Judgement {
   std::string judge, protocol, data;
   double accuracy = 0;
   std::string source;                                ///< file that says so
+  double epoch = NAN;                                ///< of the weights; NaN: the file does not say
+  int64_t step = 0;                                  ///< the same, exactly; 0: the file does not say
   std::vector<std::string> names = {};               ///< of classes, with `confusion`
   std::vector<std::vector<int64_t>> confusion = {};  ///< empty when the file has none
 };
@@ -37,6 +41,8 @@ struct RunRecord {
   std::string name;  ///< short, unique among the runs of a page
   run::Run run;
   RunState state = RunState::kEmpty;
+  /// Of its newest checkpoint; without one of its metrics.
+  eval::Reached newest;
   run::Metrics metrics;
   nlohmann::json summary;              ///< null when there is none
   std::vector<run::Session> sessions;  ///< what trained it
@@ -49,6 +55,9 @@ struct RunRecord {
 
 /// Adds what a JSON file below eval/ says, a curve or what `ebclr eval ... --json` prints; `shown` names it.
 void add_judgement(const std::string& text, const std::string& shown, RunRecord& out);
+/// "epoch 2 of 6" for weights that training has left behind; "" for the newest ones and where nothing says
+/// which they are.
+std::string older_weights(const RunRecord& run, double epoch, int64_t step = 0);
 /// Reads one; throws Error only when the folder is no run.
 RunRecord read_record(const std::filesystem::path& folder);
 /// Reads several and gives each a short name of its own.

@@ -56,20 +56,38 @@ Cell state_cell(const RunRecord& r) {
   return {"not begun", Tone::kMuted};
 }
 
+/// The judgement of a judge about the newest weights that it has judged; of several the last; or null.
+const Judgement* newest_judgement(const RunRecord& r, const std::string& judge) {
+  const auto epoch = [](const Judgement& g) { return std::isfinite(g.epoch) ? g.epoch : 0; };
+  const Judgement* best = nullptr;
+  for (const auto& g : r.judgements) {
+    if (g.judge != judge || g.data != r.run.config().data.source) continue;
+    if (best == nullptr || epoch(g) >= epoch(*best)) best = &g;
+  }
+  return best;
+}
+
+/// An accuracy, with the epoch of its weights where the run has newer ones.
+std::string with_age(double accuracy, const std::string& older) {
+  return older.empty() ? percent(accuracy) : fmt::format("{} ({})", percent(accuracy), older);
+}
+
 /// The best-founded accuracy of a judge: from a file of the run folder, else computed for this page, else the
 /// monitor's.
 Cell accuracy_cell(const RunRecord& r, const Examination& examined, const std::string& judge) {
-  for (auto it = r.judgements.rbegin(); it != r.judgements.rend(); ++it) {
-    if (it->judge == judge && it->data == r.run.config().data.source)
-      return {percent(it->accuracy), Tone::kPlain,
-              fmt::format("{} ({}) in {}", judge == "knn" ? "kNN" : judge, it->protocol, it->source)};
+  if (const auto* g = newest_judgement(r, judge)) {
+    const auto older = older_weights(r, g->epoch, g->step);
+    return {with_age(g->accuracy, older), Tone::kPlain,
+            fmt::format("{} ({}) in {}{}", judge == "knn" ? "kNN" : judge, g->protocol, g->source,
+                        older.empty() ? "" : ", of older weights: " + older)};
   }
   if (judge != "knn") return {kNone};
   if (examined.confusion) return {percent(examined.accuracy), Tone::kPlain, examined.how};
-  if (!r.metrics.monitor.empty())
-    return {percent(r.metrics.monitor.back().accuracy), Tone::kMuted,
-            fmt::format("the online monitor after epoch {:g}, on a part of the images",
-                        r.metrics.monitor.back().epoch)};
+  if (!r.metrics.monitor.empty()) {
+    const auto& last = r.metrics.monitor.back();
+    return {with_age(last.accuracy, older_weights(r, last.epoch)), Tone::kMuted,
+            fmt::format("the online monitor after epoch {:g}, on a part of the images", last.epoch)};
+  }
   return {kNone};
 }
 
@@ -337,8 +355,9 @@ void confusions(Page& page, const std::vector<RunRecord>& runs, const std::vecto
     }
     for (const auto& g : runs[i].judgements) {
       if (g.confusion.empty()) continue;
-      show({fmt::format("{}: {} %. {} ({}) on {}, from {}", runs[i].name, percent(g.accuracy), g.judge,
-                        g.protocol, g.data, g.source),
+      const auto older = older_weights(runs[i], g.epoch, g.step);
+      show({fmt::format("{}: {} %. {} ({}) on {}, from {}{}", runs[i].name, percent(g.accuracy), g.judge,
+                        g.protocol, g.data, g.source, older.empty() ? "" : ", of older weights: " + older),
             g.names, g.confusion});
     }
   }

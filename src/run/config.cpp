@@ -23,6 +23,9 @@ constexpr uint64_t kMaxConfig = 1 << 20;
 constexpr std::string_view kEndOfDocument = "...",
                            kLastKeyOfVersion1 = "\n  test: ", kKeyAfterVersion1 = "\n  healthy: ";
 
+// The paper has no rule for it: Adam at a rate at which a learnt encoder does not fall apart.
+constexpr double kSupervisedLr = 0.0005;
+
 const Field* find_field(const std::string& key) {
   for (const auto& f : fields())
     if (f.key == key) return &f;
@@ -72,6 +75,7 @@ double Config::effective_lr() const {
   if (optimizer.lr > 0) return optimizer.lr;
   if (method.name == "ebclr" || method.name == methods::kCustomMethod)
     return train.batch_size >= 128 ? 2e-4 : 1e-4;
+  if (method.name == methods::kSupervised) return kSupervisedLr;
   return 0.03 * static_cast<double>(train.batch_size) / 256;
 }
 
@@ -107,11 +111,10 @@ std::pair<std::string, std::string> parse_assignment(const std::string& text) {
 std::vector<std::pair<std::string, std::string>> method_preset(const std::string& method) {
   std::vector<std::pair<std::string, std::string>> preset;
   if (method == "ebclr" || method == methods::kCustomMethod) return preset;
-  // The paper has no rule for it: Adam at a rate at which a learnt encoder does not fall apart.
   if (method == methods::kSupervised)
     return {{"head.layers", "1"},
             {"method.lambda", "0"},
-            {"optimizer.lr", "0.0005"},
+            {"optimizer.lr", fmt::format("{}", kSupervisedLr)},
             {"optimizer.schedule", "cosine"}};
   // Common to the rivals: the paper's optimizer and batch, BatchNorm + ReLU, no added noise.
   preset = {{"encoder.norm", "batch"}, {"encoder.activation", "relu"},       {"head.activation", "relu"},

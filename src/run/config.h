@@ -49,7 +49,7 @@ struct GuardOptions {
 struct CheckpointOptions {
   double minutes = 10;       ///< also a checkpoint after so many minutes
   int64_t every_epochs = 1;  ///< at the end of every so many epochs
-  int64_t keep_every = 5;    ///< of those, every so many epochs one is kept for good
+  int64_t keep_every = 5;    ///< every so many epochs one is written and kept for good; 0: none
   int64_t keep_last = 2;
 };
 

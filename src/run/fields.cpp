@@ -69,6 +69,7 @@ struct Range {
   double low = -1e300, high = 1e300;
 };
 constexpr Range kPositive{1e-300, 1e300}, kNotNegative{0, 1e300}, kProbability{0, 1}, kAtLeastOne{1, 1e300};
+constexpr Range kBelowOne{0, 1 - 0x1p-53};  // libtorch refuses a decay of 1
 
 template <class Access>
 Field field(const char* key, Access access, const char* doc, Range range = {}) {
@@ -84,6 +85,7 @@ Field field(const char* key, Access access, const char* doc, Range range = {}) {
                   throw std::invalid_argument(range.low == 1e-300
                                                   ? "a number above 0"
                                                   : fmt::format("a number of at least {}", range.low));
+                if (range.high == kBelowOne.high) throw std::invalid_argument("a number in [0, 1)");
                 throw std::invalid_argument(fmt::format("a number in [{}, {}]", range.low, range.high));
               }
             }
@@ -210,7 +212,8 @@ std::vector<Field> make_fields() {
   add(field("balance.high", MEMBER(method.ebclr.balance.high),
             "largest value; 0: ten times the configured one (steps: four times)", kNotNegative));
   add(field("balance.increment", MEMBER(method.ebclr.balance.increment),
-            "above 0: add this where the gap is above the target and never go back (adaptive.* is this rule)",
+            "above 0: add this where the gap is above the target (lambda: take it off) and never go back "
+            "(adaptive.* is this rule)",
             kNotNegative));
   add(field("buffer.size", MEMBER(method.ebclr.buffer.size),
             "|B|: chains kept, with one chain per image; with fewer it shrinks in proportion", kAtLeastOne));
@@ -320,12 +323,14 @@ std::vector<Field> make_fields() {
   add(choice<OptimizerKind>("optimizer.kind", MEMBER(optimizer.kind),
                             {{"adam", OptimizerKind::kAdam}, {"sgd", OptimizerKind::kSgd}},
                             "libtorch's optimizer"));
-  add(field("optimizer.lr", MEMBER(optimizer.lr),
-            "learning rate; 0: the paper's rule by method and batch size", kNotNegative));
+  add(field(
+      "optimizer.lr", MEMBER(optimizer.lr),
+      "learning rate; 0: the paper's rule by method and batch size, for the method's own optimizer.kind",
+      kNotNegative));
   add(field("optimizer.weight_decay", MEMBER(optimizer.weight_decay), "L2 decay", kNotNegative));
   add(field("optimizer.momentum", MEMBER(optimizer.momentum), "sgd: momentum", kProbability));
-  add(field("optimizer.beta1", MEMBER(optimizer.beta1), "adam", kProbability));
-  add(field("optimizer.beta2", MEMBER(optimizer.beta2), "adam", kProbability));
+  add(field("optimizer.beta1", MEMBER(optimizer.beta1), "adam", kBelowOne));
+  add(field("optimizer.beta2", MEMBER(optimizer.beta2), "adam", kBelowOne));
   add(choice<ScheduleKind>("optimizer.schedule", MEMBER(optimizer.schedule),
                            {{"constant", ScheduleKind::kConstant}, {"cosine", ScheduleKind::kCosine}},
                            "learning rate over the run"));

@@ -44,6 +44,33 @@ data::TrainTest load_images(const RunFolder& folder, const data::SourceOptions& 
   return sets;
 }
 
+data::TrainTest load_pixels(const RunFolder& folder, const data::SourceOptions& source,
+                            data::LoadContext context) {
+  std::error_code ec;
+  const bool gone = !source.labels_csv.empty() && !fs::exists(source.labels_csv, ec);
+  // Without a list, and within it for validation, the split is drawn by labels.
+  if (!gone || !image_list(folder) || source.validation > 0)
+    return load_images(folder, source, std::move(context));
+  auto unlabelled = source;
+  unlabelled.labels_csv.clear();
+  unlabelled.labelled = context.labels = false;
+  auto sets = load_images(folder, unlabelled, std::move(context));
+  sets.train.notes.insert(
+      sets.train.notes.begin(),
+      fmt::format("{}: the labels are not there, and the images are used without; where the file has moved, "
+                  "--labels-csv names it",
+                  source.labels_csv));
+  return sets;
+}
+
+data::TrainTest load_to_resume(const RunFolder& folder, const Config& config,
+                               const data::LoadContext& context) {
+  const auto& method = config.method.name;
+  return method == methods::kSupervised || method == methods::kCustomMethod
+             ? load_images(folder, config.data, context)
+             : load_pixels(folder, config.data, context);
+}
+
 std::string describe_images(const data::ImageSet& set) {
   constexpr int64_t kSample = 256;
   uint64_t h = 1;

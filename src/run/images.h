@@ -20,7 +20,15 @@ void write_image_list(const RunFolder& folder, const data::ImageList& list);
 data::TrainTest load_images(const RunFolder& folder, const data::SourceOptions& source,
                             data::LoadContext context = {});
 
-/// Does this folder hold the images of the run's list, by names and sizes?
+/// The same for who needs no labels: where their CSV is not there, the images of the list come without, and a
+/// note says so.
+data::TrainTest load_pixels(const RunFolder& folder, const data::SourceOptions& source,
+                            data::LoadContext context = {});
+/// The images that a run goes on with: one that learns from labels needs them.
+data::TrainTest load_to_resume(const RunFolder& folder, const Config& config,
+                               const data::LoadContext& context = {});
+
+/// Does this folder hold the images of the run's list, at least half of them by names and sizes?
 bool is_moved(const Run& run, const std::string& folder);
 
 /// Throws Error unless is_moved, or nobody can know: the run keeps no list, or nothing is there.

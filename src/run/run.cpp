@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 
 #include "core/error.h"
 #include "core/files.h"
@@ -98,8 +99,24 @@ std::vector<CheckpointInfo> Run::checkpoints() const {
   return out;
 }
 
+std::vector<CheckpointInfo> Run::lineage() const {
+  auto all = checkpoints();
+  // A roll-back writes where it goes on from under its own number, and what it passes again is written again:
+  // a state has been given up once a later branch has one at the same step or before it.
+  int64_t begun = std::numeric_limits<int64_t>::max(), later = begun;  // first step of later branches
+  int64_t branch = all.empty() ? 0 : all.back().file.rollbacks;
+  std::vector<CheckpointInfo> out;
+  for (auto it = all.rbegin(); it != all.rend(); ++it) {
+    if (it->file.rollbacks != branch) branch = it->file.rollbacks, later = begun;
+    if (it->file.step < later) out.push_back(*it);
+    begun = std::min(begun, it->file.step);
+  }
+  std::reverse(out.begin(), out.end());
+  return out;
+}
+
 Model Run::load(const std::string& which) const {
-  const auto all = checkpoints();
+  const auto all = which == "last" ? checkpoints() : lineage();
   if (all.empty())
     core::usage_error("run",
                       fmt::format("{}: has no checkpoint; resume its training first", folder_.root.string()));

@@ -50,9 +50,11 @@ class Run {
 
   const RunFolder& folder() const { return folder_; }
   const Config& config() const { return config_; }
-  /// All readable checkpoints by position, oldest first.
+  /// All readable checkpoints by position, oldest first; of what a roll-back gave up too.
   std::vector<CheckpointInfo> checkpoints() const;
-  /// "last", or an epoch number; throws Error naming what there is.
+  /// Those of them that lead to where the run stands.
+  std::vector<CheckpointInfo> lineage() const;
+  /// "last", or an epoch number of the lineage; throws Error naming what there is.
   Model load(const std::string& which = "last") const;
   /// The model of one checkpoint.
   Model load(const CheckpointFile& file) const;

@@ -7,8 +7,49 @@
 #include "core/error.h"
 #include "core/files.h"
 #include "core/text.h"
+#include "methods/method.h"
 
 namespace ebclr::train {
+namespace {
+
+constexpr int64_t kMostEpochs = 400, kMostChains = 10000, kMostBufferBytes = 128'000'000;
+
+bool is_ebclr(const run::Config& c) {
+  return c.method.name == "ebclr";
+}
+
+bool has_chains(const run::Config& c) {
+  return (is_ebclr(c) || c.method.name == methods::kSupervised) && c.method.ebclr.objective.lambda > 0;
+}
+
+std::string time_text(double seconds) {
+  return seconds < 1 ? "less than a second" : core::human_seconds(seconds);
+}
+
+// The recipe `fast` (configs/fast.yaml), apart from what depends on the machine and the number of images.
+void add_recipe(Advice& a, const run::Config& asked) {
+  const auto set = [&](const char* key, const char* value) { a.values.emplace_back(key, value); };
+  set("method.name", "ebclr");
+  set("encoder.init", "residual");
+  set("optimizer.lr", "0.001");
+  set("optimizer.warmup_epochs", "1");
+  set("buffer.rho", "0.2");
+  if (!has_chains(asked)) return;
+  const auto& chosen = asked.method.ebclr;
+  set("sampler.chains", "0.125");
+  a.reasons.push_back({{"sampler.chains"}, "one chain for eight images (the recipe fast)"});
+  if (chosen.sampler.kind != ebm::SamplerKind::kYopo) {
+    set("sampler.steps", "5");
+    a.reasons.push_back({{"sampler.steps"}, "five Langevin steps a visit"});
+  }
+  // Both rules at once are an error.
+  if (!chosen.adaptive.on) {
+    set("balance.kind", "step_size");
+    a.reasons.push_back({{"balance.kind"}, "the size of a Langevin step follows the energy gap"});
+  }
+}
+
+}  // namespace
 
 std::vector<std::string> reasons_left(const Advice& advice, const std::vector<run::Layer>& above) {
   const auto overridden = [&](const std::string& key) {
@@ -23,7 +64,7 @@ std::vector<std::string> reasons_left(const Advice& advice, const std::vector<ru
   return out;
 }
 
-Advice advise(const FolderFacts& f) {
+Advice advise(const FolderFacts& f, const run::Config& asked) {
   Advice a;
   const auto set = [&](const char* key, const std::string& value) { a.values.emplace_back(key, value); };
   int64_t size = f.image_size;
@@ -34,11 +75,9 @@ Advice advise(const FolderFacts& f) {
                                      size, size, f.median_side)});
   }
   set("data.image_size", std::to_string(size));
-  set("method.name", "ebclr");
-  set("encoder.init", "residual");
   const bool stem = size >= 64;
   if (stem) {
-    // No pooling, which is kinder to image gradients; not yet compared with the imagenet stem by measurement.
+    // As good as the imagenet stem by kNN, in four fifths of its time (docs/data.md).
     set("encoder.stem", "patch");
     set("encoder.width", "32");
     a.reasons.push_back({{"encoder.arch", "encoder.width"}, "encoder resnet18 of width 32"});
@@ -49,9 +88,8 @@ Advice advise(const FolderFacts& f) {
     a.reasons.push_back({{"encoder.arch", "encoder.width", "encoder.stem"},
                          "encoder resnet18 of width 16 at full resolution"});
   }
-  set("optimizer.lr", "0.001");
   set("optimizer.schedule", "cosine");
-  set("buffer.rho", "0.2");
+  if (is_ebclr(asked)) add_recipe(a, asked);
   return a;
 }
 
@@ -68,40 +106,69 @@ Advice advise_batch(int64_t train_images) {
   return a;
 }
 
+Advice advise_ranks(const run::Config& c, int ranks) {
+  if (!has_chains(c) || methods::chains_of(c.method.ebclr.chains, c.train.batch_size) >= ranks) return {};
+  return {.values = {{"sampler.chains", std::to_string(ranks)}},
+          .reasons = {{{"sampler.chains"}, fmt::format("{} chains an update: one for each rank", ranks)}}};
+}
+
+namespace {
+
+// Epochs of these steps.
+void fit_epochs(Advice& a, const run::Config& c, int64_t epochs, int64_t steps, double step_seconds,
+                double budget) {
+  const double epoch = step_seconds * static_cast<double>(steps);
+  const auto add = [&](const std::string& text) { a.reasons.push_back({{"train.epochs"}, text}); };
+  a.values.emplace_back("train.epochs", std::to_string(epochs));
+  add(fmt::format("{} epochs of {} steps: a step takes {} here, an epoch {}, all of it {}", epochs, steps,
+                  step_seconds < 0.005 ? "less than 0.01 s" : fmt::format("{:.2f} s", step_seconds),
+                  time_text(epoch), time_text(epoch * static_cast<double>(epochs))));
+  if (epoch > budget)
+    add(fmt::format("one epoch alone is longer than the {} asked for; take smaller or fewer images",
+                    core::human_seconds(budget)));
+  if (budget >= epoch * static_cast<double>(kMostEpochs + 1))
+    add(fmt::format("{} epochs are the most that is chosen; --epochs for more", kMostEpochs));
+  if (!is_ebclr(c)) return;
+  // A run must have most of its steps at the full rate.
+  const double warm = std::min(1.0, static_cast<double>(epochs) / 5);
+  a.values.emplace_back("optimizer.warmup_epochs", fmt::format("{}", warm));
+  a.reasons.push_back({{"optimizer.warmup_epochs"},
+                       fmt::format("the learning rate warms up over {}",
+                                   warm < 1 ? "a fifth of the run" : "the first epoch")});
+}
+
+// A chain is worth keeping when it is visited again and again: twenty times over the run, and within 128 MB.
+void fit_buffer(Advice& a, const run::Config& c, int64_t updates, const std::vector<int64_t>& shape) {
+  const auto& o = c.method.ebclr;
+  const int64_t batch = c.train.batch_size, moved = methods::chains_of(o.chains, batch);
+  const int64_t bytes = shape[0] * shape[1] * shape[2] * (o.buffer.half ? 2 : 4);
+  const int64_t visits = updates * moved;
+  const int64_t wanted = std::clamp<int64_t>(std::min(visits / 20, kMostBufferBytes / bytes), 2 * moved,
+                                             std::max<int64_t>(2 * moved, kMostChains));
+  // The key is for one chain per image, and shrinks with their number.
+  const int64_t size = (wanted * batch + moved / 2) / moved;
+  const int64_t kept = methods::buffer_size_of(size, o.chains, batch);
+  a.values.emplace_back("buffer.size", std::to_string(size));
+  a.reasons.push_back(
+      {{"buffer.size"},
+       fmt::format("{} chains in the replay buffer ({}): each is visited about {} times", kept,
+                   core::human_bytes(static_cast<double>(kept * bytes)), visits / kept)});
+}
+
+}  // namespace
+
 Advice fit_budget(const run::Config& c, int64_t train_images, const std::vector<int64_t>& shape,
                   double step_seconds, double budget) {
   Advice a;
   const auto set = [&](const char* key, int64_t value) { a.values.emplace_back(key, std::to_string(value)); };
   const int64_t steps = std::max<int64_t>(1, train_images / c.train.batch_size);
-  const double epoch = step_seconds * static_cast<double>(steps);
+  const double fit = budget / (step_seconds * static_cast<double>(steps));
   // What follows is for the epochs that there will be.
   const auto epochs = c.origins.at("train.epochs") != "default"
                           ? c.train.epochs
-                          : std::clamp<int64_t>(static_cast<int64_t>(budget / epoch), 1, 400);
-  set("train.epochs", epochs);
-  a.reasons.push_back(
-      {{"train.epochs"},
-       fmt::format("{} epochs of {} steps: a step takes {:.2f} s here, an epoch {}, all of it {}", epochs,
-                   steps, step_seconds, core::human_seconds(epoch),
-                   core::human_seconds(epoch * static_cast<double>(epochs)))});
-  if (epoch > budget)
-    a.reasons.push_back(
-        {{"train.epochs"},
-         fmt::format("one epoch alone is longer than the {} asked for; take smaller or fewer images",
-                     core::human_seconds(budget))});
-  // A chain is worth keeping when it is visited again and again: twenty times over the run, and within 128
-  // MB.
-  const int64_t bytes = shape[0] * shape[1] * shape[2] * 4;
-  const int64_t visits = epochs * steps * c.train.batch_size;
-  const int64_t chains =
-      std::clamp<int64_t>(std::min(visits / 20, int64_t{128'000'000} / bytes), 2 * c.train.batch_size,
-                          std::max<int64_t>(2 * c.train.batch_size, 10000));
-  set("buffer.size", chains);
-  if (c.method.name == "ebclr")
-    a.reasons.push_back(
-        {{"buffer.size"},
-         fmt::format("{} chains in the replay buffer ({}): each is visited about {} times", chains,
-                     core::human_bytes(static_cast<double>(chains * bytes)), visits / chains)});
+                          : static_cast<int64_t>(std::clamp(fit, 1.0, static_cast<double>(kMostEpochs)));
+  fit_epochs(a, c, epochs, steps, step_seconds, budget);
+  if (has_chains(c)) fit_buffer(a, c, epochs * steps, shape);
   set("log.every", std::clamp<int64_t>(steps / 5, 1, 10));
   set("log.samples_every", std::max<int64_t>(1, epochs / 5));
   set("checkpoint.every_epochs", std::max<int64_t>(1, epochs / 20));

@@ -29,14 +29,18 @@ struct Advice {
 /// The reasons that hold when `above`, what the user says, overrides the advice.
 std::vector<std::string> reasons_left(const Advice& advice, const std::vector<run::Layer>& above);
 
-/// Size and encoder: what is known before anything is decoded.
-Advice advise(const FolderFacts& facts);
+/// Size, encoder and, for EBCLR, the recipe `fast`: what is known before anything is decoded. `asked` is what
+/// the user's settings come to on their own; rivals keep the learning rate and first weights of their preset.
+Advice advise(const FolderFacts& facts, const run::Config& asked = {});
 
 /// The batch for so many images: eight steps an epoch where there are enough, never more than there are.
 Advice advise_batch(int64_t train_images);
 
-/// Epochs that fit the budget unless `config` has been given some, replay buffer, logs and checkpoints, for
-/// `train_images` and the measured step.
+/// A chain for every rank, where the share of the batch that was chosen has fewer.
+Advice advise_ranks(const run::Config& config, int ranks);
+
+/// Epochs that fit the budget unless `config` has been given some, warm-up, replay buffer, logs and
+/// checkpoints, for `train_images` and the measured step.
 Advice fit_budget(const run::Config& config, int64_t train_images, const std::vector<int64_t>& image_shape,
                   double step_seconds, double budget_seconds);
 

@@ -90,6 +90,7 @@ struct Trainer::Impl {
   int64_t interval_images = 0;  // since the last line of metrics.jsonl
   Clock::time_point interval_start, last_checkpoint;
   double last_knn = std::numeric_limits<double>::quiet_NaN();
+  int64_t visit_steps = 0;     // of a chain in the last step
   dist::Traffic told_traffic;  // as of the last line of metrics
   int64_t steps_since_traffic = 0;
 
@@ -179,9 +180,27 @@ struct Trainer::Impl {
                                              config.train.batch_size, ranks->world()));
   }
 
+  /// What no engine computes in bfloat16; whether this one does is asked when it is there.
+  void check_coarse_chains() const {
+    const auto& m = config.method;
+    const bool labels = m.name == methods::kSupervised;
+    if (m.ebclr.sampler.precision == ebm::Precision::kFloat || m.ebclr.objective.lambda == 0 ||
+        (m.name != "ebclr" && !labels))
+      return;
+    const bool norm = m.encoder.norm == nn::Norm::kBatch || m.head.hidden_norm || m.head.output_norm;
+    if (!norm && !labels) return;
+    core::usage_error(
+        "train", fmt::format("sampler.precision bfloat16 is not there for {}; compute chains in float: --set "
+                             "sampler.precision=float",
+                             labels ? "chains of method.name supervised"
+                                    : "networks with BatchNorm (encoder.norm, head.hidden_norm, "
+                                      "head.output_norm)"));
+  }
+
   void build() {
     if (leads) check_run_folder(options.folder, options.resume);
     check_data();
+    check_coarse_chains();
     if (leads) {
       open_folder();
       log.emplace(options.folder.log(), observer);
@@ -247,6 +266,7 @@ struct Trainer::Impl {
                        position.step, total_steps));
     }
     metrics = std::make_unique<MetricsLog>();
+    if (leads && begun) warn_of_other_length();
     if (leads) open_records(begun);
     describe();
     if (!begun) {
@@ -255,6 +275,27 @@ struct Trainer::Impl {
       save(snapshot());
       writer->wait();
     }
+  }
+
+  /// What runs from the first epoch to the last runs otherwise when there are more of them.
+  void warn_of_other_length() {
+    const bool cosine = config.optimizer.schedule == run::ScheduleKind::kCosine,
+               byol = config.method.name == "byol";
+    if (!cosine && !byol) return;
+    int64_t before = config.train.epochs;
+    try {
+      before = run::resolve({run::read_run_layer(options.folder.config())}).train.epochs;
+    } catch (const core::Error&) {  // it is written anew
+    }
+    if (before == config.train.epochs) return;
+    warn(
+        fmt::format("the run goes from {} to {} epochs: the cosine of the {} spans those now and jumps here; "
+                    "the result is not that of {} epochs from the start",
+                    before, config.train.epochs,
+                    cosine && byol ? "learning rate and of the momentum"
+                    : cosine       ? "learning rate"
+                                   : "momentum",
+                    config.train.epochs));
   }
 
   /// Those of another run's encoder. Later they are in the checkpoints.
@@ -329,6 +370,19 @@ struct Trainer::Impl {
                        core::human_bytes(static_cast<double>(buffer->bytes())),
                        ranks->alone() ? "" : " on each rank"));
     for (const auto& text : method->warnings()) warn(text);
+    warn_of_foreign_rate();
+  }
+
+  /// optimizer.lr 0 is a rule for the optimizer that the method comes with.
+  void warn_of_foreign_rate() {
+    if (config.optimizer.lr > 0) return;
+    std::string own = "adam";
+    for (const auto& [key, value] : run::method_preset(config.method.name))
+      if (key == "optimizer.kind") own = value;
+    const std::string kind = config.optimizer.kind == run::OptimizerKind::kAdam ? "adam" : "sgd";
+    if (kind != own)
+      warn(fmt::format("the learning rate {} is {}'s rule for {}, and optimizer.kind is {}; set optimizer.lr",
+                       base_lr, config.method.name, own, kind));
   }
 
   void make_loader() {
@@ -561,8 +615,9 @@ struct Trainer::Impl {
         buffer->chains().narrow(0, 0, n).to(torch::kFloat32),
         {.columns = 8,
          .scale = images->height() <= 48 ? 3 : 1,
-         .title = fmt::format("chains after epoch {}: visited {:.1f} times on average, {} steps each time",
-                              epoch, visits, config.method.ebclr.sampler.steps)});
+         .title =
+             fmt::format("chains after epoch {}: visited {:.1f} times on average, {} steps the last time",
+                         epoch, visits, visit_steps)});
     plot::write_png(options.folder.samples() / fmt::format("epoch-{:04}.png", epoch), grid);
     if (config.log.tensorboard)
       metrics->picture("chains", position.step, grid.width, grid.height, plot::encode_png(grid));
@@ -630,6 +685,9 @@ struct Trainer::Impl {
         batch.total,
         images->labels.defined() ? images->labels.index_select(0, batch.indices) : torch::Tensor()};
     auto output = method->step(input);
+    // Before a balance changes them for the next step.
+    const double units = method->forward_units(input.images()) * static_cast<double>(input.images());
+    visit_steps = steps_of_visit(output);
     const bool logged = (position.step + 1) % config.log.every == 0 || position.step + 1 == total_steps;
     Signs signs{.position = position,
                 .loss = output.loss.item<double>(),
@@ -649,6 +707,7 @@ struct Trainer::Impl {
     if (reason) {
       output = {};
       position.seconds += seconds_since(start);
+      position.forward_units += units;
       roll_back(*reason);
       return std::nullopt;
     }
@@ -657,6 +716,7 @@ struct Trainer::Impl {
     optimizer->step(lr, base_lr * guard->lr_scale());
     method->after_update(input);
     position.seconds += seconds_since(start);
+    position.forward_units += units;
     count_step(input.images());
     guard->kept(position);
 
@@ -673,8 +733,14 @@ struct Trainer::Impl {
     return report;
   }
 
+  /// As the method says, for a balance may have changed them.
+  int64_t steps_of_visit(const methods::StepOutput& output) const {
+    for (const auto& [name, value] : output.metrics)
+      if (name == "sgld_steps") return std::llround(value);
+    return ebm::steps_per_visit(config.method.ebclr.sampler);
+  }
+
   void count_step(int64_t images_done) {
-    position.forward_units += method->forward_units(images_done) * static_cast<double>(images_done);
     ++position.step;
     if (++position.batch == steps_per_epoch) position.batch = 0, ++position.epoch;
     interval_images += images_done;
@@ -696,6 +762,11 @@ struct Trainer::Impl {
     return report;
   }
 
+  bool to_save(int64_t epoch) const {
+    const auto& c = config.checkpoint;
+    return epoch % c.every_epochs == 0 || (c.keep_every > 0 && epoch % c.keep_every == 0);
+  }
+
   /// What is due after a step: at the end of an epoch the monitor and pictures, and checkpoints.
   void end_step(double loss) {
     const bool epoch_end = position.batch == 0, end = position.step == total_steps;
@@ -707,7 +778,7 @@ struct Trainer::Impl {
       log->write(fmt::format("epoch {} of {}: loss {:.4g}{}", position.epoch, config.train.epochs, loss,
                              std::isfinite(last_knn) ? fmt::format(", kNN {:.2f} %", 100 * last_knn) : ""));
     }
-    if (end || (epoch_end && position.epoch % config.checkpoint.every_epochs == 0) ||
+    if (end || (epoch_end && to_save(position.epoch)) ||
         ranks->any(leads && seconds_since(last_checkpoint) > 60 * config.checkpoint.minutes)) {
       kept = save_sound();
       last_checkpoint = Clock::now();

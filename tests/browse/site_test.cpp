@@ -280,6 +280,18 @@ TEST(Site, TheMapSaysWhereOnTheSheetsAnImageIs) {
   }
 }
 
+TEST(Site, SaysWhenClassesAreOfOtherImages) {
+  testing::TempDir dir;
+  index::write_index(dir / "a.idx", index::made(20, 8));
+  const auto note = [&](const std::string& path) {
+    std::ofstream(dir / "classes.csv") << "path,predicted\n" << path << ",cat\n";
+    return Site(index::Index::open(dir / "a.idx"), {.classes = dir / "classes.csv"}).note();
+  };
+  EXPECT_THAT(note("elsewhere/img000003.png"), HasSubstr("classes.csv: names none of the images"));
+  EXPECT_EQ(note("img000003.png"), "");
+  EXPECT_EQ(Site(index::Index::open(dir / "a.idx"), {}).note(), "") << "without classes";
+}
+
 TEST(Site, TheMapIsGivenUpWhenItsProgressThrows) {
   testing::TempDir dir;
   index::write_index(dir / "a.idx", index::made(20, 8));

@@ -16,6 +16,8 @@
 #include "data/scratch.h"
 #include "data/walk.h"
 #include "image/make_images.h"
+#include "image/read_file.h"
+#include "image/resize.h"
 
 namespace ebclr::data {
 namespace {
@@ -106,6 +108,81 @@ TEST(Folder, FlatAndDeepFoldersHaveNoLabels) {
     EXPECT_FALSE(set.labelled());
     EXPECT_TRUE((set.labels == kNoLabel).all().item<bool>());
   }
+  EXPECT_THAT(read_folder(dir / "one", {}).notes, ::testing::IsEmpty()) << "there are no classes to miss";
+}
+
+TEST(Folder, AFolderThatKeepsOthersFromBeingClassesIsNamed) {
+  const Scratch dir;
+  int i = 0;
+  for (const char* name : {"in/discs/1.png", "in/rings/2.png", "in/discs/old/3.png"})
+    dir.write(name, picture(++i));
+  const auto set = read_folder(dir / "in", {});
+  EXPECT_EQ(set.classes(), 0);
+  EXPECT_THAT(set.notes, ElementsAre(AllOf(HasSubstr("(discs/old)"), HasSubstr("do not count as classes"))));
+  dir.write("in/rings/new/4.png", picture(++i));
+  EXPECT_THAT(read_folder(dir / "in", {}).notes, ElementsAre(HasSubstr("(discs/old, and in 1 more)")));
+  // The same within a split.
+  for (const char* name :
+       {"s/train/a/1.png", "s/train/b/2.png", "s/train/a/old/3.png", "s/test/a/4.png", "s/test/b/5.png"})
+    dir.write(name, picture(++i));
+  EXPECT_THAT(error_of([&] { load({.source = (dir / "s").string(), .image_size = 16}); }),
+              AllOf(HasSubstr("different class folders (0 and 2)"), HasSubstr("(a/old)")));
+}
+
+// As a run of training lies there, with what it drew.
+void write_run(const Scratch& dir, const std::string& where) {
+  dir.write(where + "/config.yaml", "method:\n  name: ebclr\n");
+  dir.write(where + "/checkpoints/step-00000008-r0.safetensors", "");
+  dir.write(where + "/samples/epoch-0001.png", picture(90));
+  dir.write(where + "/curves.png", picture(91));
+}
+
+TEST(Folder, WhatRunsDrewIsNoData) {
+  const Scratch dir;
+  for (int i = 0; i < 10; ++i) dir.write(fmt::format("{}/{}.png", i % 2 ? "x" : "y", i), picture(i));
+  const SourceOptions o{.source = dir.path().string(), .image_size = 16, .test_fraction = 0.2};
+  const auto before = load(o);
+  EXPECT_THAT(before.train.notes, ::testing::IsEmpty());
+  write_run(dir, "runs/ebclr-x");
+  write_run(dir, "x/mine");
+  const auto after = load(o);
+  EXPECT_EQ(after.list.fingerprint(), before.list.fingerprint());
+  EXPECT_TRUE(compare(before.list, after.list).none()) << compare(before.list, after.list).text();
+  EXPECT_THAT(after.train.class_names, ElementsAre("x", "y"));
+  EXPECT_THAT(after.train.notes, ElementsAre("left out, written by runs: runs/ebclr-x, x/mine"));
+  EXPECT_EQ(survey(dir.path()).files, 10);
+  // A folder that is asked for by its name, and a folder of another program's.
+  EXPECT_EQ(paths_of(find_pictures(dir / "runs/ebclr-x/samples")).size(), 1u);
+  dir.write("project/config.yaml", "");
+  dir.write("project/checkpoints/model.pt", "");
+  dir.write("project/1.png", picture(20));
+  EXPECT_THAT(paths_of(find_pictures(dir.path())), ::testing::Contains("project/1.png"));
+  EXPECT_THAT(error_of([&] { read_folder(dir / "runs", {.image_size = 16}); }),
+              AllOf(HasSubstr("no images in it"), HasSubstr("written by runs: ebclr-x")));
+}
+
+TEST(Folder, ARunInItsOwnPictureFolderDoesNotLearnFromItsSamples) {
+  const Scratch dir;
+  for (int i = 0; i < 10; ++i) dir.write(fmt::format("{}.png", i), picture(i));
+  const SourceOptions o{.source = dir.path().string(), .image_size = 16, .test_fraction = 0.2};
+  const auto list = load(o).list;
+  write_run(dir, ".");
+  std::filesystem::remove(dir / "curves.png");
+  EXPECT_TRUE(compare(list, load(o, {.list = &list}).list).none());
+}
+
+TEST(Folder, RunsThatLearntFromWhatOthersDrewKeepIt) {
+  const Scratch dir;
+  for (int i = 0; i < 10; ++i) dir.write(fmt::format("{}.png", i), picture(i));
+  const SourceOptions o{.source = dir.path().string(), .image_size = 16, .test_fraction = 0.2};
+  write_run(dir, "runs/first");
+  write_run(dir, "runs/second");
+  auto list = load(o).list;
+  list.images.push_back(
+      {"runs/first/samples/epoch-0001.png", "train", picture(90).size(), "of another picture"});
+  const auto again = load(o, {.list = &list});
+  EXPECT_THAT(again.train.files, ::testing::Contains("runs/first/samples/epoch-0001.png"));
+  EXPECT_THAT(again.train.notes, ::testing::Contains("left out, written by runs: runs/second"));
 }
 
 TEST(Folder, LinksThatGoInCirclesAreSafe) {
@@ -496,6 +573,11 @@ TEST(Folder, CsvLabelsAPart) {
   EXPECT_FALSE(set.labelled());
   EXPECT_THAT(set.notes.at(0), HasSubstr("gone.png"));
   EXPECT_THAT(set.notes.at(1), HasSubstr("3 of 5 images have a label"));
+  dir.write("i/broken.png", "no picture");
+  EXPECT_THAT(labelled("a.png,x\nb.png,y\nbroken.png,x\n").notes,
+              ::testing::Contains(HasSubstr("2 of 5 images have a label")))
+      << "what cannot be read is no image";
+  std::filesystem::remove(dir / "i/broken.png");
   const auto message = [&](const std::string& csv) { return error_of([&] { labelled(csv); }); };
   EXPECT_THAT(message("a.png,x\nb.png\n"), HasSubstr("labels.csv: line 2: 1 field(s); expected path,label"));
   EXPECT_THAT(message("a.png,x\nb.png,\n"), HasSubstr("line 2: the label is empty"));
@@ -532,6 +614,82 @@ TEST(Folder, TrainBesideTestAreTheSplits) {
   EXPECT_THAT(d.train.class_names, ElementsAre("x", "y"));
   dir.write("val/z/6.png", png);
   EXPECT_THAT(error_of([&] { load({.source = dir.path().string()}); }), HasSubstr("different class folders"));
+}
+
+TEST(Folder, WhatLiesBesideTheSplitsIsCounted) {
+  const Scratch dir;
+  int i = 0;
+  for (const char* name :
+       {"train/1.png", "train/2.png", "test/3.png", "val/4.png", "val/5.png", "more/6.png", "7.png"})
+    dir.write(name, picture(++i));
+  const auto d = load({.source = dir.path().string(), .image_size = 16});
+  EXPECT_EQ(d.train.size(), 2);
+  EXPECT_EQ(d.test.size(), 1);
+  EXPECT_THAT(d.train.notes,
+              ElementsAre("4 image(s) lie beside train and test and are in neither: 7.png, more, val"));
+}
+
+TEST(Folder, LabelsOfACsvLeaveTheSplitsOfTheFolders) {
+  const Scratch dir;
+  std::string csv;
+  for (int i = 0; i < 20; ++i) {
+    const auto name = fmt::format("{}/{:02}.png", i < 12 ? "train" : "test", i);
+    dir.write("in/" + name, picture(i));
+    if (i != 3) csv += fmt::format("{},{}\n", name, i % 2 ? "odd" : "even");
+  }
+  SourceOptions o{.source = (dir / "in").string(),
+                  .image_size = 16,
+                  .labels_csv = dir.write("labels.csv", csv).string(),
+                  .test_fraction = 0.5};
+  const auto all_in = [](const ImageSet& set, const char* folder) {
+    return std::all_of(set.files.begin(), set.files.end(),
+                       [&](const auto& f) { return f.starts_with(folder); });
+  };
+  for (const bool labelled : {false, true}) {
+    o.labelled = labelled;
+    const auto d = load(o);
+    EXPECT_EQ(d.train.size(), labelled ? 11 : 12);
+    EXPECT_EQ(d.test.size(), 8);
+    EXPECT_TRUE(all_in(d.train, "train/") && all_in(d.test, "test/"));
+    EXPECT_THAT(d.train.class_names, ElementsAre("even", "odd"));
+    EXPECT_TRUE(d.test.labelled());
+  }
+  // A run that was begun with another split keeps it.
+  auto list = load(o).list;
+  for (auto& i : list.images)
+    if (i.used()) i.split = i.split == "train" ? "test" : "train";
+  EXPECT_TRUE(all_in(load(o, {.list = &list}).train, "test/"));
+  // Labels of train alone: a part of these is held out, and test is not learnt from.
+  o.labels_csv = dir.write("train.csv", csv.substr(0, csv.find("test/"))).string();
+  const auto d = load(o);
+  EXPECT_EQ(d.train.size() + d.test.size(), 11);
+  EXPECT_GE(d.test.size(), 4);
+  EXPECT_TRUE(all_in(d.train, "train/") && all_in(d.test, "train/"));
+  o.labels_csv = dir.write("test.csv", csv.substr(csv.find("test/"))).string();
+  EXPECT_THAT(error_of([&] { load(o); }), HasSubstr("no train image has a label"));
+}
+
+TEST(Folder, ReadsAPictureAloneAsWithinASet) {
+  const Scratch dir;
+  image::Pixels noise(600, 500, 3);
+  uint32_t x = 1;
+  for (auto& p : noise.data) p = static_cast<uint8_t>((x = x * 1664525 + 1013904223) >> 24);
+  // Short sides for which a JPEG of half or a quarter the size is large enough for the images, but not for
+  // their larger copies, and others.
+  for (const int side : {33, 64, 70, 90, 130, 256, 300, 500})
+    for (const char* ending : {".jpg", ".png"})
+      dir.write(fmt::format("{:03}{}", side, ending),
+                encode(image::resize(noise, {0, 0, 600, 500}, side + 20, side), ending));
+  for (const bool grey : {false, true})
+    for (const int64_t size : {16, 32, 60, 64}) {
+      const auto set = read_folder(dir.path(), {.image_size = size, .grayscale = grey});
+      for (int64_t i = 0; i < set.size(); ++i) {
+        const auto& name = set.files[static_cast<size_t>(i)];
+        auto alone = torch::empty({grey ? 1 : 3, size, size}, torch::kUInt8);
+        decode_image(image::read_regular(dir / name), name, size, grey, alone.data_ptr<uint8_t>());
+        EXPECT_TRUE(torch::equal(alone, set.pixels[i])) << name << " at " << size;
+      }
+    }
 }
 
 }  // namespace

@@ -127,6 +127,20 @@ TEST_F(OfRun, SamplesDependOnTheSeedAlone) {
   EXPECT_TRUE(torch::equal(draw_samples(d, start, {.steps = 0}).samples, start));
 }
 
+TEST_F(OfRun, AVisitHasAsManyStepsAsInTraining) {
+  const auto run = open();
+  auto plain = load_density(run, {.references = 16});
+  auto yopo = plain;
+  ChainStarts starts(run, plain, "uniform", 3);
+  const auto start = starts.next(4);
+  plain.options.sampler.steps = 6;
+  yopo.options.sampler.kind = ebm::SamplerKind::kYopo;  // sampler.steps is 2 still, and says nothing
+  yopo.options.sampler.outer = 3;
+  yopo.options.sampler.inner = 2;
+  const SampleOptions o{.steps = 12, .seed = 1};
+  EXPECT_TRUE(torch::equal(draw_samples(plain, start, o).samples, draw_samples(yopo, start, o).samples));
+}
+
 TEST_F(OfRun, BufferGivesItsChainsOnceAndThenNoMore) {
   const auto run = open();
   const auto d = load_density(run, {.references = 4});

@@ -52,6 +52,16 @@ TEST(Balance, WithAnIncrementItIsThePapersAdaptiveT) {
   EXPECT_EQ(b.value(), 40);
 }
 
+TEST(Balance, AnIncrementIsTakenOffAWeight) {
+  Balance b({.kind = BalanceKind::kLambda, .target = 1, .window = 1, .low = 0.25, .increment = 0.25}, 1);
+  EXPECT_FALSE(b.observe(0.9));
+  EXPECT_TRUE(b.observe(1.1));
+  EXPECT_EQ(b.value(), 0.75);
+  EXPECT_FALSE(b.observe(-9)) << "never more";
+  for (int i = 0; i < 9; ++i) b.observe(1.1);
+  EXPECT_EQ(b.value(), 0.25);
+}
+
 TEST(Balance, FindsTheValueThatClosesTheGap) {
   // A sampler whose gap falls with the logarithm of its step size; at 0.3 it is 0.
   Balance b({.kind = BalanceKind::kStepSize, .window = 4}, 0.05);

@@ -5,8 +5,10 @@
 
 #include <cmath>
 
+#include "core/files.h"
 #include "eval/compare.h"
 #include "helpers.h"
+#include "run/run.h"
 #include "temp_dir.h"
 
 namespace ebclr::eval {
@@ -122,6 +124,17 @@ TEST(Compare, ReadsCurvesAndNamesWhatAReaderMustKnow) {
   EXPECT_THAT(c.notes[0], HasSubstr("cosine"));
   // The untrained point is not a checkpoint that reaches anything: it was, and gave 0.000 in every currency.
   EXPECT_GT(c.results[1].epochs->high, 0);
+  // A run that was trained on since: what the curve ends with is not the run's end.
+  core::write_atomically(dir / "simclr" / "config.yaml", run::to_yaml(run::resolve({})), "test");
+  run::Snapshot newest;
+  newest.position = {.step = 100, .epoch = 10};
+  run::write_checkpoint(dir / "simclr" / "checkpoints", newest);
+  EXPECT_EQ(compare({.runs = {dir / "simclr", dir / "ebclr"}}).notes.size(), 1u);
+  newest.position = {.step = 155, .epoch = 15, .batch = 5};
+  run::write_checkpoint(dir / "simclr" / "checkpoints", newest);
+  const auto older = compare({.runs = {dir / "simclr", dir / "ebclr"}}).notes;
+  ASSERT_EQ(older.size(), 2u);
+  EXPECT_THAT(older[0], HasSubstr("ends at epoch 10, the run at 15.5"));
   EXPECT_THAT(error_of([&] { compare({.runs = {dir / "simclr"}}); }), HasSubstr("two or more"));
   EXPECT_THAT(error_of([&] {
                 compare({.runs = {dir / "simclr", dir / "absent"}});

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "helpers.h"
+#include "image/resize.h"
 #include "run/config.h"
 
 namespace ebclr::eval {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -97,13 +99,36 @@ TEST(Adapt, ColourForAGreyEncoderSaysWhatIsPossible) {
   EXPECT_THAT(error_of([&] {
                 adapt(set, 1, {1, 28, 28}, false);
               }),
-              HasSubstr("the encoder reads grey images and 'toy' is in colour; possible: converting them"));
+              HasSubstr("the encoder reads grey images and 'toy' is in colour; possible: converting them "
+                        "to grey (--grayscale)"));
   const auto adapted = adapt(set, 1, {1, 32, 32}, true);
   EXPECT_EQ(adapted.set.channels(), 1);
   EXPECT_THAT(adapted.notes, ElementsAre(HasSubstr("converted to grey")));
   const auto p = set.pixels[0].to(torch::kFloat32);
   EXPECT_NEAR(adapted.set.pixels[0][0][3][5].item<float>(),
               (0.299 * p[0][3][5] + 0.587 * p[1][3][5] + 0.114 * p[2][3][5]).item<float>(), 0.51);
+}
+
+TEST(Adapt, ConvertsToTheGreyThatAPictureIsReadIn) {
+  // 110 592 colours.
+  constexpr int kSide = 48;
+  auto set = images(kSide, 3, kSide);
+  for (int r = 0; r < kSide; ++r) {
+    image::Pixels picture(kSide, kSide, 3);
+    for (int y = 0; y < kSide; ++y)
+      for (int x = 0; x < kSide; ++x) {
+        auto* p = picture.row(y) + 3 * x;
+        p[0] = static_cast<uint8_t>(r * 255 / (kSide - 1));
+        p[1] = static_cast<uint8_t>(y * 255 / (kSide - 1));
+        p[2] = static_cast<uint8_t>(x * 255 / (kSide - 1));
+      }
+    set.pixels[r].copy_(
+        torch::from_blob(picture.data.data(), {kSide, kSide, 3}, torch::kUInt8).permute({2, 0, 1}));
+    auto grey = torch::empty({1, kSide, kSide}, torch::kUInt8);
+    image::square_planes(picture, kSide, true, grey.data_ptr<uint8_t>());
+    const auto one = data::select(set, torch::tensor({r}, torch::kInt64));
+    EXPECT_TRUE(torch::equal(adapt(one, 1, {}, true).set.pixels[0], grey)) << r;
+  }
 }
 
 TEST(Adapt, LeavesFittingSetsAloneAndRefusesTinyImages) {
@@ -113,6 +138,22 @@ TEST(Adapt, LeavesFittingSetsAloneAndRefusesTinyImages) {
   EXPECT_TRUE(adapted.set.pixels.equal(set.pixels));
   EXPECT_THAT(error_of([] { adapt(images(4, 3, 8), 3, {}, false); }),
               HasSubstr("8 x 8; the encoder reads 16 x 16"));
+}
+
+TEST(Monitor, OfARunThatGoesOnIsDoneWithoutWhereItsProbeIsGone) {
+  const auto train = images(60, 1, 16);
+  auto config = run::resolve({});
+  config.monitor.knn_every = 1;
+  config.monitor.probe = "/nowhere/probe";
+  EXPECT_NE(error_of([&] { monitor_of(config, train, {}); }), "");
+  std::vector<std::string> told;
+  const auto tell = [&](const std::string& text) { told.push_back(text); };
+  EXPECT_FALSE(monitor_to_resume(config, train, {}, tell));
+  EXPECT_THAT(told,
+              ElementsAre(AllOf(HasSubstr("goes on without its monitor"), HasSubstr("/nowhere/probe"))));
+  config.monitor.probe.clear();
+  EXPECT_TRUE(monitor_to_resume(config, train, {}, tell));
+  EXPECT_EQ(told.size(), 1u);
 }
 
 TEST(Monitor, JudgesAndLeavesNoTrace) {

@@ -225,6 +225,24 @@ TEST(RunCurve, ACheckpointInsideTheFirstEpochIsNotUntrained) {
   EXPECT_THAT(error_of([&] { epochs(); }), HasSubstr("no checkpoint of a whole epoch"));
 }
 
+TEST(RunCurve, WhatARollBackGaveUpIsNotJudged) {
+  testing::TempDir dir;
+  const auto folder = dir / "run" / "checkpoints";
+  const auto run = make_run(dir / "run", true);  // step 10, epoch 2
+  auto snapshot = run::read_checkpoint(run::list_checkpoints(folder).at(0), false);
+  snapshot.position = {.step = 5, .epoch = 1, .seconds = 9, .forward_units = 400, .rollbacks = 1};
+  run::write_checkpoint(folder, snapshot);
+  CurveOptions options;
+  options.data = {.source = "shapes", .limit = 60, .limit_test = 30};
+  options.judging = quick_judging();
+  options.judging.linear = false;
+  const auto judged = curve_of_run(run, options);
+  const auto& points = judged.curves.at(0).points;
+  ASSERT_EQ(points.size(), 2u);
+  EXPECT_EQ(points[1].epoch, 1);
+  EXPECT_EQ(points[1].forward_units, 400);
+}
+
 TEST(CurveFile, ReadsBackAndComparesLikeWithLike) {
   testing::TempDir dir;
   const Curve curve{.method = "ebclr",

@@ -345,6 +345,11 @@ seed("index", "unchecked", index_file(checked=False))
 seed("index", "reference_width", index_file(reference_dim=2**62))
 seed("index", "lists", index_file({"upper_first": struct.pack("<3q", 0, 2**62, 2**62), "upper": b"", "upper_checks": b""}, False))
 seed("index", "size", index_file(count=2**31, dim=2**31))
+seed("index", "two_channels", index_file(channels=2))
+seed("index", "no_channels", index_file(channels=0))
+seed("index", "large_images", index_file(image_size=2**40))
+seed("index", "path_bytes", index_file(folder_bytes="2f70ff", run_bytes="2f72fe"))
+seed("index", "no_hex", index_file(folder_bytes="2f7", run_bytes="xy"))
 seed("index", "link_outside", index_file({"links": struct.pack("<6i", 1, 7, 0, 1, -1, 0)}, False))
 
 score = {"correct": 3, "total": 4, "accuracy": 0.75, "interval": [0.3, 0.9]}

@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -219,6 +220,8 @@ void index_file(Bytes bytes) {
     std::memcpy(text.data() + 48, field + 4, 8);
   }
   const auto index = index::Index::open(file_of(bytes_of(text), "x.index"));
+  // Whoever looks at pictures as the index did decodes them into memory of these sizes.
+  if (!index::can_be_read(index.info().image_size, index.info().channels)) std::abort();
   // A damaged row is refused when it is used; the others still count.
   for (int64_t i = 0; i < index.size(); ++i) {
     attempt([&] { index.row(i); });

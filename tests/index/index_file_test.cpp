@@ -98,6 +98,54 @@ TEST(IndexFile, EveryChangedByteIsNoticedBeforeItIsBelieved) {
   EXPECT_GT(noticed, 10 * harmless);
 }
 
+TEST(IndexFile, SizesThatNoPictureIsReadAtAreRefused) {
+  testing::TempDir dir;
+  for (const auto& [channels, side] :
+       {std::pair{0, 32}, {2, 32}, {4, 32}, {-1, 32}, {3, 0}, {3, 7}, {3, 1025}, {1, -32}}) {
+    SCOPED_TRACE(std::to_string(channels) + " x " + std::to_string(side));
+    auto c = made(3, 4);
+    c.info.channels = channels;
+    c.info.image_size = side;
+    write_index(dir / "a.idx", c);  // with the right checksums
+    testing::expect_error(
+        core::ExitCode::kUsage, [&] { Index::open(dir / "a.idx"); }, "damaged", "channels", "--fresh");
+  }
+  for (const int64_t side : {8, 1024}) {
+    auto c = made(3, 4);
+    c.info.channels = 1;
+    c.info.image_size = side;
+    write_index(dir / "a.idx", c);
+    EXPECT_EQ(Index::open(dir / "a.idx").info().image_size, side);
+  }
+}
+
+TEST(IndexFile, FoldersAreBytesAndNeedNotBeText) {
+  testing::TempDir dir;
+  auto c = made(3, 4);
+  c.info.folder = "/bilder/\xe9t\xe9";  // Latin-1
+  write_index(dir / "a.idx", c);
+  EXPECT_EQ(Index::open(dir / "a.idx").info().folder, c.info.folder);
+  EXPECT_EQ(Index::open(dir / "a.idx").info().run, "/runs/x");
+  EXPECT_EQ(core::read_text(dir / "a.idx", "test").find("run_bytes"), std::string::npos)
+      << "text stays text alone";
+  c.info.run = "/l\xe4ufe";
+  c.info.folder = "/bilder/\u00e9t\u00e9";
+  write_index(dir / "a.idx", c);
+  EXPECT_EQ(Index::open(dir / "a.idx").info().run, c.info.run);
+  EXPECT_EQ(Index::open(dir / "a.idx").info().folder, c.info.folder);
+}
+
+TEST(IndexFile, OldFilesOfRivalsHaveNoEnergies) {
+  testing::TempDir dir;
+  auto c = made(3, 4);
+  c.info.method = "simclr";
+  write_index(dir / "a.idx", c);
+  EXPECT_FALSE(Index::open(dir / "a.idx").info().has_energies);
+  c.info.method = "supervised";  // with the generative term, perhaps
+  write_index(dir / "a.idx", c);
+  EXPECT_TRUE(Index::open(dir / "a.idx").info().has_energies);
+}
+
 TEST(IndexFile, SaysWhatIsWrong) {
   testing::TempDir dir;
   using testing::expect_error;

@@ -61,6 +61,24 @@ TEST(Search, TheGraphFindsWhatExactSearchFinds) {
   EXPECT_GE(found, 990) << "recall@10 below 0.99";
 }
 
+TEST(Search, SimilaritiesAreCosines) {
+  testing::TempDir dir;
+  for (const bool graph : {false, true}) {
+    auto c = made(300, 16, 1, graph);
+    c.features *= 1.0001;  // what rounding does now and then
+    write_index(dir / "a.idx", c);
+    const auto index = Index::open(dir / "a.idx");
+    for (const float sign : {1.F, -1.F}) {
+      const auto hits = search(index, sign * c.features.narrow(0, 7, 1), {.top = 300}).front();
+      ASSERT_FALSE(hits.empty());
+      for (const auto& h : hits) {
+        EXPECT_LE(h.similarity, 1.F);
+        EXPECT_GE(h.similarity, -1.F);
+      }
+    }
+  }
+}
+
 TEST(Search, OneQueryOfSeveralTurnsAwayFromTheUnwanted) {
   const auto a = torch::tensor({{1.0f, 0.0f, 0.0f}}), b = torch::tensor({{0.0f, 1.0f, 0.0f}});
   EXPECT_TRUE(torch::allclose(combine(a, {}), a));
@@ -94,7 +112,7 @@ TEST(Outliers, AStrangerComesFirst) {
   write_index(dir / "b.idx", c);
   testing::expect_error(
       core::ExitCode::kUsage, [&] { outlier_scores(Index::open(dir / "b.idx"), {.by = "energy"}); },
-      "no energies");
+      "no energies", "--by combined", "ebclr index /runs/x --data /photos --out ");
   EXPECT_EQ(strangest(outlier_scores(Index::open(dir / "b.idx"), {.by = "combined"}))[0].item<int64_t>(), 77);
 }
 

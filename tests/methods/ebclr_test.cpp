@@ -252,6 +252,32 @@ TEST(Ebclr, AdaptiveStepsGrowWhenChainsLagBehind) {
   }
 }
 
+TEST(Ebclr, ReportsTheStepsOfAVisit) {
+  auto o = small_ebclr();
+  o.ebclr.sampler.kind = ebm::SamplerKind::kYopo;
+  o.ebclr.sampler.outer = 3;
+  o.ebclr.sampler.inner = 2;
+  auto method = make_method(o, context(torch::zeros({2, 3, 16, 16})));
+  const StepInput input{torch::rand({4, 3, 16, 16}), torch::rand({4, 3, 16, 16})};
+  EXPECT_EQ(metrics_of(method->step(input)).at("sgld_steps"), 6);
+}
+
+TEST(Ebclr, WarnsOfBatchNormUnderItsChains) {
+  const auto warnings = [](const MethodOptions& o) {
+    return make_method(o, context(torch::zeros({2, 3, 16, 16})))->warnings();
+  };
+  auto o = small_ebclr();
+  EXPECT_TRUE(warnings(o).empty());
+  o.head.hidden_norm = true;
+  EXPECT_EQ(warnings(o).size(), 1u);
+  o.ebclr.objective.lambda = 0;
+  EXPECT_TRUE(warnings(o).empty()) << "there are no chains";
+  auto encoder = small_ebclr();
+  encoder.encoder.norm = nn::Norm::kBatch;
+  ASSERT_EQ(warnings(encoder).size(), 1u);
+  EXPECT_NE(warnings(encoder)[0].find("BatchNorm"), std::string::npos);
+}
+
 TEST(Ebclr, UniformProposalsFillTheRange) {
   auto o = small_ebclr();
   o.ebclr.proposal = Proposal::kUniform;

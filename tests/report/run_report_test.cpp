@@ -178,6 +178,46 @@ TEST(RunRecord, StatesAndJudgements) {
   EXPECT_THAT(run_report({dir / "a"}, reading()), HasSubstr("dog taken for cat: 1 of 2"));
 }
 
+TEST(RunReport, AccuraciesOfOlderWeightsSayWhichTheyAreOf) {
+  TempDir dir;
+  make_run(dir / "a", "ebclr", "0.001");  // three epochs
+  const auto judged = [&](const std::string& where) {
+    write(dir / "a" / "eval" / "all.json",
+          R"({"data":"shapes",)" + where + R"("judge":"linear","protocol":"honest","accuracy":0.75,
+             "per_class":[{"class":"cat"},{"class":"dog"}],"confusion":[[2,0],[1,1]]}]})");
+  };
+  const auto epoch2 = R"("step":2,"rows":[{"subject":"trained encoder","epoch":2,)";
+  judged(epoch2);
+  // Of two judgements that of the newer weights counts, whatever its file is called.
+  write(dir / "a" / "eval" / "a.json",
+        R"({"data":"shapes","step":3,"rows":[
+          {"subject":"trained encoder","epoch":3,"judge":"knn","protocol":"paper","accuracy":0.5}]})");
+  write(dir / "a" / "eval" / "curve_knn_paper.json",
+        R"({"judge":"knn","data":"shapes","points":[{"epoch":1,"accuracy":0.25}]})");
+  auto html = run_report({dir / "a"}, reading());
+  EXPECT_THAT(html, HasSubstr("75.00 (epoch 2 of 3)</td>"));
+  EXPECT_THAT(html, HasSubstr("linear (honest) in eval/all.json, of older weights: epoch 2 of 3"));
+  EXPECT_THAT(html, HasSubstr(">50.00</td>"));
+  EXPECT_THAT(html, HasSubstr("from eval/all.json, of older weights")) << "the matrix is as old";
+  fs::remove(dir / "a" / "eval" / "a.json");
+  EXPECT_THAT(run_report({dir / "a"}, reading()), HasSubstr("25.00 (epoch 1 of 3)</td>"));
+
+  // The newest checkpoint says how far the weights are.
+  run::Snapshot newest;
+  newest.position = {.step = 39, .epoch = 6, .batch = 3};
+  run::write_checkpoint(dir / "a" / "checkpoints", newest);
+  EXPECT_THAT(run_report({dir / "a"}, reading()), HasSubstr("75.00 (epoch 2 of 6.5)</td>"));
+  judged(R"("step":36,"rows":[{"subject":"trained encoder","epoch":6,)");
+  EXPECT_THAT(run_report({dir / "a"}, reading()), HasSubstr("75.00 (epoch 6 of 6.5)</td>"));
+  judged(R"("step":39,"rows":[{"subject":"trained encoder","epoch":6,)");
+  EXPECT_THAT(run_report({dir / "a"}, reading()), HasSubstr(">75.00</td>"));
+  // A file that does not say the step is not blamed for batches.
+  judged(R"("rows":[{"subject":"trained encoder","epoch":6,)");
+  EXPECT_THAT(run_report({dir / "a"}, reading()), HasSubstr(">75.00</td>"));
+  judged(R"("rows":[{"subject":"trained encoder","epoch":5,)");
+  EXPECT_THAT(run_report({dir / "a"}, reading()), HasSubstr("75.00 (epoch 5 of 6.5)</td>"));
+}
+
 TEST(RunRecord, ShortNamesTellRunsApart) {
   EXPECT_THAT(short_names({"x/runs/a", "x/runs/b/"}), ElementsAre("a", "b"));
   EXPECT_THAT(short_names({"x/one/a", "x/two/a"}), ElementsAre("one/a", "two/a"));

@@ -11,6 +11,7 @@
 #include "core/files.h"
 #include "expect_error.h"
 #include "newest.h"
+#include "run/run.h"
 #include "temp_dir.h"
 
 namespace ebclr::run {
@@ -47,6 +48,39 @@ TEST(Checkpoint, NewestIsByRollBacksThenSteps) {
   write_checkpoint(dir.path(), snapshot(10, 1, 1));
   std::vector<std::string> notes;
   EXPECT_EQ(testing::read_newest(dir.path(), notes)->position.step, 10);
+}
+
+// Epochs and roll-backs of these, oldest first.
+std::vector<std::pair<int64_t, int64_t>> ids(const std::vector<CheckpointInfo>& list) {
+  std::vector<std::pair<int64_t, int64_t>> out;
+  for (const auto& c : list) out.emplace_back(c.position.epoch, c.position.rollbacks);
+  return out;
+}
+
+TEST(Checkpoint, TheLineageHasNothingThatARollBackGaveUp) {
+  using Ids = std::vector<std::pair<int64_t, int64_t>>;
+  testing::TempDir dir;
+  core::write_atomically(dir / "config.yaml", to_yaml(resolve({})), "test");
+  const auto folder = RunFolder{dir.path()}.checkpoints();
+  const auto run = Run::open(dir.path());
+  EXPECT_TRUE(run.lineage().empty());
+  for (int64_t e = 1; e <= 4; ++e) write_checkpoint(folder, snapshot(10 * e, e));
+  EXPECT_EQ(ids(run.lineage()), (Ids{{1, 0}, {2, 0}, {3, 0}, {4, 0}}));
+  write_checkpoint(folder, snapshot(20, 2, 1));  // back to epoch 2
+  EXPECT_EQ(ids(run.lineage()), (Ids{{1, 0}, {2, 1}}));
+  for (int64_t e = 3; e <= 5; ++e) write_checkpoint(folder, snapshot(10 * e, e, 1));
+  write_checkpoint(folder, snapshot(40, 4, 2));  // and from epoch 5 back to 4
+  EXPECT_EQ(ids(run.lineage()), (Ids{{1, 0}, {2, 1}, {3, 1}, {4, 2}}));
+  // Where it went on from need not be kept: what it passed again is.
+  for (const char* name : {"step-00000020-r1.safetensors", "step-00000040-r2.safetensors"})
+    std::filesystem::remove(folder / name);
+  write_checkpoint(folder, snapshot(50, 5, 2));
+  EXPECT_EQ(ids(run.lineage()), (Ids{{1, 0}, {2, 0}, {3, 1}, {4, 1}, {5, 2}}));
+  // One that cannot be read does not hide others.
+  for (const char* name : {"step-00000030-r1.safetensors", "step-00000040-r1.safetensors",
+                           "step-00000050-r1.safetensors", "step-00000050-r2.safetensors"})
+    core::write_atomically(folder / name, "damaged", "test");
+  EXPECT_EQ(ids(run.lineage()), (Ids{{1, 0}, {2, 0}, {3, 0}, {4, 0}}));
 }
 
 TEST(Checkpoint, EveryTruncationAndBitIsNoticed) {

@@ -53,6 +53,9 @@ TEST(Config, LearningRateFollowsThePapersRule) {
   EXPECT_EQ(from("method: {name: simclr}").effective_lr(), 0.03);
   EXPECT_EQ(from("method: {name: byol}\ntrain: {batch_size: 64}").effective_lr(), 0.0075);
   EXPECT_EQ(from("optimizer: {lr: 0.5}").effective_lr(), 0.5);
+  const auto supervised = from("method: {name: supervised}");
+  EXPECT_EQ(from("method: {name: supervised}\noptimizer: {lr: 0}").effective_lr(), supervised.optimizer.lr)
+      << "the paper has no rule for it, and it has Adam";
 }
 
 TEST(Config, RivalsHaveTheirPreset) {
@@ -103,6 +106,11 @@ TEST(Config, MistakesNameTheNearestKey) {
       ExitCode::kUsage, [] { from("method: {tau: 0}"); }, "above 0");
   expect_error(
       ExitCode::kUsage, [] { from("buffer: {rho: 1.2}"); }, "[0, 1]");
+  for (const char* beta : {"beta1", "beta2"}) {
+    expect_error(
+        ExitCode::kUsage, [&] { from(std::string("optimizer: {") + beta + ": 1}"); }, beta, "[0, 1)");
+    EXPECT_NO_THROW(from(std::string("optimizer: {") + beta + ": 0.9999}"));
+  }
   expect_error(
       ExitCode::kUsage, [] { from("encoder: {norm: layer}"); }, "none | batch");
   expect_error(

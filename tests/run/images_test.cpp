@@ -109,6 +109,51 @@ TEST_F(Images, OfAnotherFolderAreRefused) {
         "does not hold the images of", "name the folder");
 }
 
+TEST_F(Images, AreUsedWithoutLabelsThatAreGoneByWhoNeedsNone) {
+  std::string csv;
+  for (int i = 0; i < 12; ++i) csv += fmt::format("{:02}.pgm,{}\n", i, i % 2 ? "odd" : "even");
+  std::ofstream(dir / "labels.csv") << csv;
+  auto config = resolve({});
+  config.data = source;
+  config.data.labels_csv = (dir / "labels.csv").string();
+  const auto whole = load_pixels(run, config.data);
+  EXPECT_TRUE(whole.train.labelled());
+  fs::rename(dir / "labels.csv", dir / "moved.csv");
+  // A run that learnt from labels leaves out images without.
+  for (const bool labelled : {false, true}) {
+    config.data.labelled = labelled;
+    for (const auto& sets : {load_pixels(run, config.data), load_to_resume(run, config)}) {
+      EXPECT_EQ(sets.train.files, whole.train.files);
+      EXPECT_EQ(sets.test.files, whole.test.files);
+      EXPECT_TRUE((sets.train.labels == data::kNoLabel).all().item<bool>());
+      EXPECT_THAT(sets.train.notes, ::testing::ElementsAre(::testing::HasSubstr("labels are not there")));
+      check_same_images(run, sets.list, source.source);
+    }
+  }
+  const auto gone = [&](const auto& load) {
+    testing::expect_error(core::ExitCode::kUsage, load, "labels.csv", "no such file");
+  };
+  gone([&] { load_images(run, config.data); });
+  config.method.name = "supervised";
+  gone([&] { load_to_resume(run, config); });
+  config.data.validation = 3;  // drawn by labels
+  gone([&] { load_pixels(run, config.data); });
+  config.data.validation = 0;
+  fs::remove(run.images());  // without the list nobody knows the split
+  gone([&] { load_pixels(run, config.data); });
+}
+
+TEST_F(Images, WithoutLabelsDoNotTakeThoseOfSubFolders) {
+  for (int i = 0; i < 12; ++i) {
+    const auto name = fmt::format("{:02}.pgm", i);
+    fs::create_directories(folder / (i % 3 ? "a" : "b"));
+    fs::rename(folder / name, folder / (i % 3 ? "a" : "b") / name);
+  }
+  write_image_list(run, data::load(source).list);
+  source.labels_csv = (dir / "gone.csv").string();
+  EXPECT_TRUE(load_pixels(run, source).train.class_names.empty());
+}
+
 TEST_F(Images, PathsBecomeAbsolute) {
   const auto here = fs::current_path();
   fs::current_path(dir.path());

@@ -32,6 +32,9 @@ grep -q "^22 labels of 2 classes learnt, 2 held out" out.txt || fail "other pict
 
 # What every run can do.
 "$EBCLR" embed tuned --out f.npy >/dev/null 2>&1 || fail "embed"
+"$EBCLR" energy tuned --out e.csv >out.txt 2>/dev/null || fail "energy"
+grep -q 'logits of its classes' out.txt && ! grep -q 'energies are against' out.txt || fail "energies of a classifier: $(cat out.txt)"
+"$EBCLR" energy tuned --out e.csv --json 2>/dev/null | grep '"references": 0' >/dev/null || fail "references of a classifier"
 "$EBCLR" export tuned --format onnx --part projection --out tuned.onnx >/dev/null || fail "export of the classifier"
 "$EBCLR" index tuned --data photos --out tuned.idx >/dev/null 2>&1 || fail "index"
 "$EBCLR" outliers tuned.idx --by energy --top 3 >/dev/null || fail "energies of a classifier"

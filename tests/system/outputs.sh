@@ -27,6 +27,8 @@ assert all(len(r) == 3 + told["dimensions"] for r in rows), "a name broke a line
 assert [r[0] for r in rows[1:]] == names
 assert any("," in n for n in names) and any('"' in n for n in names), names
 assert {r[2] for r in rows[1:]} == {"0", "1"}
+classes = open("emb.classes.txt").read().splitlines()
+assert all(classes[int(r[2])] == r[0].split("/")[0] for r in rows[1:]), classes
 assert {r[1] for r in rows[1:]} <= {"train", "test"}
 # The CSV holds what the array holds.
 raw = open("emb.npy", "rb").read()
@@ -42,6 +44,10 @@ energies = list(csv.DictReader(open("e.csv", newline="")))
 assert len(energies) == json.load(open("energy.json"))["sets"][0]["images"]
 assert all(e["file"] in names and float(e["energy"]) == float(e["energy"]) for e in energies), energies[0]
 PY
+
+# Another set under the same name: nothing of the first is left beside it.
+"$EBCLR" embed run --data photos/'a, b' --out emb.npy >/dev/null
+[ "$(wc -l <emb.files.txt)" = 5 ] && [ "$(ls emb.*)" = "$(printf 'emb.files.txt\nemb.npy')" ] || fail "left behind: $(ls emb.*)"
 
 # The whole table with pictures, few labels and both readings of the neighbours, as JSON and as text.
 ALL=(--limit 60 --limit-test 30 --k 5 --knn-protocol paper,dino --probe-epochs 5 --rates 2 --labels-per-class 1,2 --draws 2)

@@ -31,6 +31,8 @@ QUICK=(--set encoder.width=8 --set head.out=16 --set sampler.steps=2 --set train
   --set guard.collapse=0)  # noise in a tiny network says little about collapse
 "$EBCLR" train --data photos --image-size 32 --budget 2s "${QUICK[@]}" --epochs 2 --out run >train.txt 2>&1 || fail "$(cat train.txt)"
 grep -q 'chosen for them' train.txt && grep -q 'expected end' train.txt || fail "what was chosen is not said: $(cat train.txt)"
+grep -q 'one chain for eight images' train.txt && grep -q '  chains: 0.125' run/config.yaml && grep -q '  kind: step_size' run/config.yaml ||
+  fail "the recipe is not fast: $(cat train.txt)"
 ! grep -qE '^  (encoder resnet18|batches of|[0-9]+ epochs)' train.txt || fail "what was overridden is said to be chosen: $(cat train.txt)"
 at() { grep -n "$1" train.txt | head -n 1 | cut -d: -f1; }
 [ "$(at 'expected end')" -lt "$(at '^epoch ')" ] || fail "the expected end is said after training: $(cat train.txt)"
@@ -55,6 +57,10 @@ grep -qE '^  batches of [23]: there are [23] images to learn from' few.txt || fa
 [ -s runs/ebclr-trio-2/config.yaml ] || fail "the run of trio/. is in $(ls runs)"
 "$EBCLR" train --data trio --out 'odd run' "${FEW[@]}" >few.txt 2>&1
 grep -qF "ebclr report 'odd run' --out" few.txt || fail "a command that cannot be copied: $(tail -n 3 few.txt)"
+
+# A rival keeps its own rule of the learning rate: 0.03 for 256 images.
+"$EBCLR" train --data trio --set method.name=simclr --out rival "${FEW[@]}" >few.txt 2>&1 || fail "a rival on a folder: $(cat few.txt)"
+grep -qE 'learning rate 0\.000[0-9]+$' rival/train.log && ! grep -q 'chain' few.txt || fail "the rival has EBCLR's settings: $(cat rival/train.log few.txt)"
 
 # From another folder; all images by default, with their split; single files.
 mkdir elsewhere && cd elsewhere
@@ -127,6 +133,21 @@ assert k["train_images"] == 20 and k["test_images"] == int(open("tests.txt").rea
 assert any("only these are judged" in n for n in k["notes"]), k["notes"]
 PY
 
+# A split and labels are said of the judged images: strangers are all taken. No split is made up; grey encoders read pictures.
+"$EBCLR" energy run --split test --labels-csv labels.csv --against elsewhere/scans --out split.csv --json >split.json 2>err.txt || fail "$(cat err.txt)"
+"$EBCLR" train --data trio --test-fraction 0 --grayscale --out grey --quiet "${FEW[@]}"
+expect_error 2 "'trio' has no test images; try another --split" "$EBCLR" energy grey --split test --out x.csv
+expect_error 2 "'trio' has no test images; try another --split" "$EBCLR" embed grey --split test --out x.npy
+"$EBCLR" energy grey --against elsewhere/scans --out grey.csv --json >grey.json 2>err.txt || fail "$(cat err.txt)"
+grep -q 'converted to grey' err.txt || fail "no note of what was done to colour: $(cat err.txt)"
+python3 - <<'PY' || fail "energy: splits"
+import csv, json
+sizes = lambda name: [s["images"] for s in json.load(open(name + ".json"))["sets"]]
+test = sum(r["split"] == "test" for r in csv.DictReader(open("run/images.csv", newline="")))
+assert sizes("split") == [test, 2], sizes("split")
+assert sizes("grey") == [3, 2], sizes("grey")
+PY
+
 # Pictures: a map of thumbnails, a report with neighbours and groups.
 "$EBCLR" map run --method pca --out map.png >/dev/null
 expect_error 2 "ends in .png" "$EBCLR" map run --out map.svg
@@ -163,6 +184,54 @@ mkdir probe && for i in 1 2 3 4 5 6; do picture "probe/$i.ppm" 32 32; done
 for i in 1 2 3 4 5 6; do echo "$i.ppm,c$((i % 2))"; done >probe/labels.csv
 "$EBCLR" train --data moved --image-size 32 "${QUICK[@]}" --epochs 2 --probe probe/labels.csv --out probed --quiet
 grep -q '"event":"knn"' probed/metrics.jsonl || fail "the probe was not asked"
+
+mkdir -p kinds/{a,b} && for i in 1 2 3 4 5 6; do for k in a b; do picture "kinds/$k/$i.ppm" 32 32; done; done
+"$EBCLR" train --data kinds --image-size 32 "${QUICK[@]}" --epochs 1 --probe kinds --out self >self.txt 2>&1 || fail "$(cat self.txt)"
+grep -q 'what is watched was learnt from' self.txt || fail "the probe is the train folder, without a word: $(cat self.txt)"
+
+# A run inside its own pictures: what it draws is no data, neither for it nor for the next.
+mkdir -p inside/{a,b} && for i in 1 2 3 4 5 6 7 8; do for k in a b; do picture "inside/$k/$i.ppm" 32 32; done; done
+cd inside
+"$EBCLR" train --data . --image-size 32 "${QUICK[@]}" --epochs 1 --set log.samples_every=1 --quiet
+[ -s runs/ebclr-inside/samples/epoch-0001.png ] || fail "no samples: $(ls -R runs)"
+"$EBCLR" train --resume runs/ebclr-inside --epochs 2 >../inside.txt 2>&1 || fail "resuming among its own samples: $(cat ../inside.txt)"
+grep -q 'left out, written by runs: runs/ebclr-inside' ../inside.txt || fail "what is left out is not said: $(cat ../inside.txt)"
+"$EBCLR" eval knn runs/ebclr-inside --k 3 >/dev/null 2>&1 || fail "eval knn of a run inside its class folders"
+"$EBCLR" index runs/ebclr-inside --data . --out ../inside.idx --json >../inside.json 2>/dev/null
+grep -q '"images": 16' ../inside.json || fail "an index of what a run drew: $(cat ../inside.json)"
+cd ..
+
+# Folders split, a CSV labels: test images are not learnt from.
+mkdir -p given/{train,test,extra} && for i in $(seq 10 21); do picture "given/train/$i.ppm" 32 32; done
+for i in $(seq 10 15); do picture "given/test/$i.ppm" 32 32; done && picture given/extra/1.ppm 32 32
+(cd given && for f in train/*.ppm test/*.ppm; do i=${f##*/}; echo "$f,c$((${i%.ppm} % 2))"; done) >given.csv
+"$EBCLR" train --data given --labels-csv given.csv --image-size 32 "${QUICK[@]}" --epochs 1 --out by_csv >given.txt 2>&1 || fail "$(cat given.txt)"
+grep -q '1 image(s) lie beside train and test and are in neither: extra' given.txt || fail "images beside the splits: $(cat given.txt)"
+"$EBCLR" finetune by_csv --labels given.csv --epochs 1 --threads 1 --quiet --out tuned_csv 2>/dev/null
+for run in by_csv tuned_csv; do
+  [ "$(grep -c '^train/.*,train,' $run/images.csv)" = 12 ] && [ "$(grep -c '^test/.*,test,' $run/images.csv)" = 6 ] ||
+    fail "the folders do not split: $(cat $run/images.csv)"
+done
+
+# Labels and a probe that have moved: who needs none goes on without, who does is told the new place.
+cp -r probe other_probe
+"$EBCLR" train --data given --labels-csv given.csv --image-size 32 "${QUICK[@]}" --epochs 1 --probe probe/labels.csv --out away --quiet
+mv given.csv labels_now.csv && rm -r probe
+"$EBCLR" train --resume away --epochs 2 >away.txt 2>&1 || fail "without labels and probe: $(cat away.txt)"
+grep -q 'given.csv: the labels are not there' away.txt && grep -q 'goes on without its monitor' away.txt || fail "$(cat away.txt)"
+"$EBCLR" sample away --count 2 --steps 1 --out away.png >/dev/null 2>&1 || fail "sample without labels"
+"$EBCLR" embed away --out away.npy >/dev/null 2>&1 || fail "embed without labels"
+"$EBCLR" energy away --out away.csv >/dev/null 2>&1 || fail "energy without labels"
+expect_error 2 "given.csv: no such file" "$EBCLR" eval knn away
+expect_error 2 "given.csv: no such file" "$EBCLR" finetune --resume tuned_csv --epochs 2
+expect_error 2 "cannot change data.labels_csv" "$EBCLR" train --resume run --labels-csv labels_now.csv
+expect_error 2 "cannot change monitor.probe" "$EBCLR" train --resume run --probe other_probe/labels.csv
+expect_error 2 "nowhere.csv: no such file" "$EBCLR" train --resume away --labels-csv nowhere.csv
+"$EBCLR" train --resume away --epochs 3 --labels-csv labels_now.csv --probe other_probe/labels.csv >away.txt 2>&1 || fail "$(cat away.txt)"
+! grep -qE 'not there|without its monitor' away.txt || fail "labels in a new place: $(cat away.txt)"
+[ "$(grep -c '"event":"knn"' away/metrics.jsonl)" -ge 2 ] || fail "the moved probe was not asked"
+"$EBCLR" eval knn away --k 3 >/dev/null 2>&1 || fail "the run does not know where its labels are now"
+"$EBCLR" finetune --resume tuned_csv --epochs 2 --labels labels_now.csv --quiet || fail "labels of a classifier in a new place"
 
 # Words that are nearly right.
 expect_error 2 "there is no command 'trian'; did you mean train?" "$EBCLR" trian

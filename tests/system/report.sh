@@ -23,6 +23,22 @@ grep -q '"file": "all.html"' all.json || fail "$(cat all.json)"
 grep -qF '>unfinished<' all.html || fail "a run without a summary counts as finished"
 grep -qE 'class="(matrix|map)"' all.html && fail "--no-eval computed something"
 
+# Trained on, a run is not what was judged before; pages and comparisons say so until it is judged again.
+JUDGE=(--limit 48 --limit-test 30 --k 5 --threads 2)
+for r in one/run two/run; do "$EBCLR" eval curve $r "${JUDGE[@]}" >/dev/null; done
+"$EBCLR" eval knn two/run "${JUDGE[@]}" --json >two/run/eval/knn.json
+"$EBCLR" compare one/run two/run >same.txt
+! grep -q 'ends at epoch' same.txt || fail "compare: $(cat same.txt)"
+"$EBCLR" train --resume two/run --epochs 3 --quiet --threads 2
+"$EBCLR" report one/run two/run --no-eval --out older.html >/dev/null
+grep -qF ' (epoch 1 of 3)</td>' older.html || fail "the accuracy of older weights stands for the run's"
+! grep -qF 'of 2)</td>' older.html || fail "the accuracy of the newest weights is called old"
+"$EBCLR" compare one/run two/run >older.txt
+grep -q 'note: the curve of two/run ends at epoch 1, the run at 3' older.txt || fail "compare: $(cat older.txt)"
+"$EBCLR" eval knn two/run "${JUDGE[@]}" --json >two/run/eval/knn.json
+"$EBCLR" report two/run --no-eval --out newer.html >/dev/null
+! grep -qF ' (epoch 1 of 3)</td>' newer.html || fail "judged again, the curve of before still stands for the run"
+
 # Damage is said in the page.
 echo 'garbage' >>simclr/metrics.jsonl
 echo 'no picture' >one/run/samples/epoch-0001.png

@@ -29,6 +29,14 @@ rm photos/33.png
 "$EBCLR" data show shapes --count 1 --seed 50 --out photos/50.png >/dev/null
 "$EBCLR" index run --data photos --out photos.idx 2>/dev/null | grep '24 kept, 1 added, 0 of them changed, 1 removed' >/dev/null || fail "renewal"
 
+"$EBCLR" index run --data photos --out photos.idx --json 2>/dev/null >index.json
+grep -q '"file": "bad.png"' index.json && grep -q '"interrupted": false' index.json && grep -q '"not_looked_at": 0' index.json || fail "index --json: $(cat index.json)"
+! grep -q '\[image\]' index.json || fail "a component in a reason: $(cat index.json)"
+"$EBCLR" index run --data photos --out photos.idx --references 10 2>err.txt >/dev/null
+grep -q -- '--references 10 changes nothing' err.txt || fail "references that are not taken: $(cat err.txt)"
+"$EBCLR" index run --data photos --out photos.idx 2>err.txt >/dev/null
+! grep -q 'changes nothing' err.txt || fail "references that nobody asked for"
+
 "$EBCLR" search photos.idx photos/10.png --top 3 --sheet hits.png >hits.txt
 [ "$(sed -n '1,2p' hits.txt | grep -cE '^1.0000  (10|copy).png')" = 2 ] || fail "search: $(cat hits.txt)"
 [ -s hits.png ] || fail "no sheet"
@@ -44,6 +52,38 @@ for by in energy neighbours mahalanobis combined; do
   "$EBCLR" outliers photos.idx --by $by --top 5 --out strange.csv --page strange.html --sheet s.png >out.txt 2>/dev/null
   [ "$(grep -c . strange.csv)" = 26 ] || fail "outliers $by"
 done
+
+# A method without a density has no energies, and nothing is ranked by them.
+"$EBCLR" index other --data photos --out other.idx >out.txt 2>err.txt
+! grep -q 'energies' err.txt || fail "energies are missed: $(cat err.txt)"
+"$EBCLR" outliers other.idx --top 3 >out.txt 2>/dev/null
+! grep -q 'by energy' out.txt || fail "strangers by an energy that is none: $(cat out.txt)"
+expect_error 2 "simclr learns no density" "$EBCLR" outliers other.idx --by energy
+
+# A run whose images have moved to the folder that is indexed; an index that gets its energies when they are back.
+mkdir own && cp photos/1?.png photos/2?.png own/
+"$EBCLR" train --data own --quiet --threads 2 --set encoder.width=8 --set head.out=16 --set train.batch_size=8 \
+  --set buffer.size=200 --set sampler.steps=3 --epochs 1 --out learnt 2>/dev/null
+mv own moved
+"$EBCLR" index learnt --data moved --out moved.idx 2>err.txt >/dev/null
+! grep -q 'no energies' err.txt || fail "moved images: $(cat err.txt)"
+"$EBCLR" outliers moved.idx --by energy >/dev/null || fail "an index of moved images has no energies"
+mkdir few && cp photos/10.png photos/11.png photos/12.png few/
+"$EBCLR" index learnt --data few --out few.idx 2>err.txt >/dev/null
+grep -q 'note: no energies: the images that .* learnt from are not in .*own any more' err.txt || fail "why no energies: $(cat err.txt)"
+expect_error 2 "ebclr index" "$EBCLR" outliers few.idx --by energy
+mv moved own
+"$EBCLR" index learnt --data few --out few.idx 2>err.txt >/dev/null
+grep -q '3 image(s) that had no energies have them now' err.txt || fail "energies do not come back: $(cat err.txt)"
+"$EBCLR" outliers few.idx --by energy >/dev/null || fail "energies did not come back"
+
+# A folder whose name is no text is known again.
+latin=$'caf\xe9'
+cp -r few "$latin"
+"$EBCLR" index run --data "$latin" --out latin.idx >/dev/null 2>&1
+"$EBCLR" index run --data "$latin" --out latin.idx 2>err.txt | grep '3 kept, 0 added' >/dev/null || fail "a folder that is not UTF-8: $(cat err.txt)"
+"$EBCLR" search latin.idx few/10.png >/dev/null 2>err.txt
+! grep -q 'gone' err.txt || fail "its images are gone: $(cat err.txt)"
 
 expect_error 2 "made by another encoder" "$EBCLR" index other --data photos --out photos.idx
 expect_error 2 "has no checkpoint that is it" "$EBCLR" search photos.idx photos/10.png --run other

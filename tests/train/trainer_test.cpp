@@ -213,6 +213,84 @@ TEST(Trainer, RefusesBfloat16WhereItCannotRun) {
       "--set sampler.precision=float");
 }
 
+// Whatever the processor: no engine has it.
+TEST(Trainer, RefusesBfloat16WithBatchNormOrLabelsBeforeThereIsAFolder) {
+  testing::TempDir dir;
+  Watcher watcher;
+  const auto refused = [&](const std::string& method, const std::string& key, const std::string& value,
+                           const std::string& reason) {
+    const auto config = small(method, {{"sampler.precision", "bfloat16"}, {key, value}});
+    testing::expect_error(
+        core::ExitCode::kUsage,
+        [&] { Trainer({.folder = {dir / "run"}, .config = config}, images(), watcher); }, reason,
+        "--set sampler.precision=float");
+    EXPECT_FALSE(fs::exists(dir / "run")) << key;
+  };
+  refused("ebclr", "encoder.norm", "batch", "BatchNorm");
+  refused("ebclr", "head.hidden_norm", "true", "BatchNorm");
+  refused("ebclr", "head.output_norm", "true", "BatchNorm");
+  refused("supervised", "method.lambda", "0.1", "method.name supervised");
+  EXPECT_TRUE(watcher.notes.empty());
+  // Without chains it says nothing.
+  train_in(dir / "run",
+           small("ebclr", {{"sampler.precision", "bfloat16"},
+                           {"method.lambda", "0"},
+                           {"encoder.norm", "batch"},
+                           {"train.epochs", "1"}}),
+           false);
+}
+
+TEST(Trainer, WarnsOfARateForAnotherOptimizer) {
+  using Settings = std::vector<std::pair<std::string, std::string>>;
+  const auto warned = [](const std::string& method, Settings more) {
+    testing::TempDir dir;
+    Watcher watcher;
+    Trainer({.folder = {dir / "run"}, .config = small(method, std::move(more))}, images(), watcher);
+    return watcher.warned("set optimizer.lr");
+  };
+  EXPECT_TRUE(warned("ebclr", {{"optimizer.kind", "sgd"}}));
+  EXPECT_TRUE(warned("simclr", {{"optimizer.kind", "adam"}}));
+  EXPECT_FALSE(warned("ebclr", {{"optimizer.kind", "sgd"}, {"optimizer.lr", "0.01"}}));
+  EXPECT_FALSE(warned("ebclr", {}));
+  EXPECT_FALSE(warned("simclr", {}));
+}
+
+TEST(Trainer, SaysWhatAnotherLengthDoesToACosine) {
+  const auto warned = [](const std::string& method, const std::string& schedule, const std::string& epochs) {
+    testing::TempDir dir;
+    train_in(dir / "run", small(method, {{"train.epochs", "1"}, {"optimizer.schedule", schedule}}), false);
+    Watcher first, second;
+    const auto longer = small(method, {{"train.epochs", epochs}, {"optimizer.schedule", schedule}});
+    train_in(dir / "run", longer, true, -1, &first);
+    train_in(dir / "run", longer, true, -1, &second);
+    EXPECT_FALSE(second.warned("goes from")) << "it is so long already";
+    return first.warned("goes from 1 to " + epochs + " epochs");
+  };
+  EXPECT_TRUE(warned("simclr", "cosine", "2"));
+  EXPECT_TRUE(warned("byol", "constant", "2"));
+  EXPECT_FALSE(warned("simclr", "constant", "2"));
+  EXPECT_FALSE(warned("simclr", "cosine", "1"));
+}
+
+TEST(Trainer, AStepCostsWhatItsOwnChainsTook) {
+  testing::TempDir dir;
+  Watcher watcher;
+  train_in(
+      dir / "run",
+      small("ebclr", {{"adaptive.on", "true"}, {"adaptive.window", "3"}, {"adaptive.threshold", "-100"}}),
+      false, -1, &watcher);
+  double before = 0, least = 1e9, most = 0;
+  for (const auto& r : watcher.reports) {
+    double steps = 0;
+    for (const auto& [name, value] : r.metrics)
+      if (name == "sgld_steps") steps = value;
+    EXPECT_EQ(r.position.forward_units - before, 8 * (9 + 2 * steps)) << "step " << r.position.step;
+    before = r.position.forward_units;
+    least = std::min(least, steps), most = std::max(most, steps);
+  }
+  EXPECT_LT(least, most) << "nothing was adapted";
+}
+
 TEST(Trainer, ResumesByteIdenticallyWithHalfPrecisionChainsAndSchedules) {
   testing::TempDir dir;
   const auto config = small("ebclr", {{"buffer.dtype", "float16"},
@@ -269,6 +347,7 @@ TEST(Trainer, GuardRollsBackFromNotANumber) {
   EXPECT_EQ(outcome.position.rollbacks, 1);
   EXPECT_TRUE(watcher.warned("rolled back to step 0")) << "step 6 had only three healthy steps beyond it";
   EXPECT_NEAR(watcher.reports.back().lr, 0.5e-4, 1e-9) << "half the learning rate";
+  EXPECT_EQ(outcome.position.forward_units, (9 + 1 + 18) * 8 * 13.0) << "lost and refused work is paid for";
   for (const auto& p : trainer.method().encoder().parameters())
     EXPECT_TRUE(torch::isfinite(p).all().item<bool>());
   EXPECT_TRUE(torch::isfinite(trainer.method().buffer()->chains()).all().item<bool>());
@@ -590,6 +669,50 @@ TEST(Trainer, KeepsOnlyTheCheckpointsItShould) {
   EXPECT_EQ(run.load("2").position.epoch, 2);
   testing::expect_error(
       core::ExitCode::kUsage, [&] { run.load("3"); }, "no checkpoint of epoch 3", "2, 4, 5, 6");
+}
+
+TEST(Trainer, WhatIsToBeKeptIsSaved) {
+  testing::TempDir dir;
+  train_in(dir / "run",
+           small("simclr",
+                 {{"train.epochs", "4"}, {"checkpoint.every_epochs", "4"}, {"checkpoint.keep_every", "3"}}),
+           false);
+  EXPECT_EQ(run::Run::open(dir / "run").load("3").position.epoch, 3);
+}
+
+TEST(Trainer, WhatARollBackGaveUpIsNoPartOfTheRun) {
+  testing::TempDir dir;
+  const auto config =
+      small("simclr", {{"train.epochs", "4"}, {"checkpoint.keep_every", "1"}, {"guard.collapse", "0"}});
+  Watcher watcher;
+  std::atomic<bool> stop{false};
+  watcher.on = [&](const StepReport& r) { stop = r.position.rollbacks == 1 && r.position.step == 8; };
+  {
+    Trainer trainer({.folder = {dir / "run"}, .config = config}, images(), watcher);
+    bool injected = false;
+    trainer.set_before_step([&](int64_t step) {
+      if (step != 15 || injected) return;
+      injected = true;
+      torch::NoGradGuard guard;
+      trainer.method().encoder().parameters()[0].fill_(NAN);
+    });
+    EXPECT_FALSE(trainer.run(stop).finished);
+  }
+  ASSERT_TRUE(watcher.warned("rolled back to step 6"));
+  const auto run = run::Run::open(dir / "run");
+  testing::expect_error(
+      core::ExitCode::kUsage, [&] { run.load("2"); }, "no checkpoint of epoch 2");
+  EXPECT_EQ(run.load("1").position.rollbacks, 1);
+  EXPECT_EQ(run.load("last").position.step, 8);
+  train_in(dir / "run", config, true);
+  std::vector<int64_t> epochs;
+  for (const auto& c : run.lineage())
+    if (c.position.epoch > 0 && c.position.batch == 0) {
+      epochs.push_back(c.position.epoch);
+      EXPECT_EQ(c.position.rollbacks, 1);
+    }
+  EXPECT_EQ(epochs, (std::vector<int64_t>{1, 2, 3, 4}));
+  EXPECT_LT(run.lineage().size(), run.checkpoints().size()) << "nothing was removed";
 }
 
 TEST(Trainer, RefusesFoldersThatAreInUse) {
